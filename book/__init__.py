@@ -1,0 +1,16 @@
+"""What makes the chapters a book: explorers, figures, witnesses, checkers, and the site build.
+
+The chapters themselves are `notebooks/`; the library they define is `transformer_parts`.
+Each module here does one thing:
+
+`explorer`    a slider that works in a live kernel and on a page without one
+`figures`     the palette, and `show(fig, alt=...)`
+`witness`     the machine check of one numbered equation
+`checkers`    the exercises: their oracles, and their named wrong answers
+`chapters`    reading the notebooks
+`outputs`     do two runs of a cell agree?
+`lint`        what a notebook must hold before it may be published
+`refresh`     run a notebook and store its outputs in canonical form
+`weave`       collect the cells tagged `export` into `transformer_parts`
+`sphinx_ext`  the website
+"""

@@ -1,0 +1,48 @@
+"""Reading the chapters: which notebooks there are, and which cells carry a tag."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTEBOOKS = ROOT / "notebooks"
+CHAPTER = re.compile(r"(?P<number>\d\d)_(?P<topic>[a-z][a-z0-9_]*)\.ipynb")
+
+
+def chapters() -> list[Path]:
+    """The chapter notebooks, `notebooks/NN_topic.ipynb`, in reading order."""
+    return sorted(p for p in NOTEBOOKS.glob("*.ipynb") if CHAPTER.fullmatch(p.name))
+
+
+def topic(path: Path) -> str:
+    """The one name of a chapter: `08_normalization.ipynb` is `normalization` everywhere."""
+    match = CHAPTER.fullmatch(path.name)
+    if match is None:
+        raise ValueError(f"{path.name}: a chapter is called NN_topic.ipynb, such as 05_attention.ipynb")
+    return match["topic"]
+
+
+def read(path: Path) -> Any:
+    """The notebook at `path`, format 4."""
+    return nbformat.read(path, as_version=4)
+
+
+def tags(cell: Any) -> list[str]:
+    """The tags of a cell."""
+    return list(cell.metadata.get("tags", []))
+
+
+def tagged(notebook: Any, tag: str) -> Iterator[Any]:
+    """The code cells of `notebook` that carry `tag`, in order."""
+    return (c for c in notebook.cells if c.cell_type == "code" and tag in tags(c))
+
+
+def slug(heading: str) -> str:
+    """The anchor that the site gives to a heading (myst-parser's rule)."""
+    text = re.sub(r"[`*_$]", "", heading).strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")

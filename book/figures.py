@@ -1,0 +1,79 @@
+"""Figures: one palette, one style, and no figure without a text alternative.
+
+Drawn once, read in light and dark mode: figures have a transparent ground and the site inverts
+their lightness (not their hue) in dark mode, so prose must not say "the darker cells".
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import matplotlib.pyplot as plt
+from IPython.display import display
+from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which stay apart for the usual kinds of colour blindness, in the order
+# of use. Each has its own dash pattern, so that colour is never the only difference.
+PALETTE = {
+    "blue": "#0072B2",
+    "vermillion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "orange": "#E69F00",
+    "sky": "#56B4E9",
+    "black": "#000000",
+}
+DPI = 144
+
+plt.rcParams.update(
+    {
+        "figure.figsize": (7.0, 3.2),
+        "figure.dpi": 72,
+        "figure.constrained_layout.use": True,
+        "axes.prop_cycle": plt.cycler(
+            color=list(PALETTE.values()),
+            linestyle=["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), "-"],
+        ),
+        "axes.grid": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": "medium",
+        "axes.axisbelow": True,
+        "grid.alpha": 0.25,
+        "lines.linewidth": 1.8,
+        "legend.frameon": False,
+        "image.cmap": "cividis",
+        "font.size": 10,
+    }
+)
+
+
+def show(fig: Figure, *, alt: str) -> None:
+    """Show `fig` in the notebook and on the site, with `alt` as its text alternative, and close it.
+
+    Args:
+        fig: the figure. Every axes that is switched on must name its x and y axis.
+        alt: what a reader who cannot see the figure needs to know: what is drawn, and what it shows.
+
+    Raises:
+        ValueError: if `alt` says too little, or an axis has no label.
+    """
+    if len(alt.split()) < 8:
+        raise ValueError(f"alt must say what the figure shows, in a sentence or two; got {alt!r}")
+    for axes in fig.axes:
+        if axes.axison and not (axes.get_xlabel() and axes.get_ylabel()):
+            raise ValueError(f"the axes titled {axes.get_title()!r} lack the label of an axis")
+    png = io.BytesIO()
+    # No Software entry: the file must not change with the version of matplotlib.
+    fig.savefig(png, format="png", dpi=DPI, transparent=True, metadata={"Software": None})
+    width, height = (round(inches * 96) for inches in fig.get_size_inches())
+    data: dict[str, Any] = {
+        "image/png": base64.b64encode(png.getvalue()).decode(),
+        "text/plain": f"Figure. {alt}",
+    }
+    # needs_background: JupyterLab then keeps a light ground under the figure in its dark theme.
+    shown = {"alt": alt, "width": width, "height": height, "needs_background": "light"}
+    display(data, raw=True, metadata={"image/png": shown})  # type: ignore[no-untyped-call]
+    plt.close(fig)

@@ -1,0 +1,120 @@
+"""What a notebook must hold before it may be published. Static: nothing is run here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from book.chapters import tagged, tags
+
+# A displayed equation, with the label that myst-parser takes: $$ ... $$ (eq-name)
+EQUATION = re.compile(r"^\$\$(?P<body>.+?)\$\$[ \t]*(?:\((?P<label>[^)\n]+)\))?[ \t]*$", re.S | re.M)
+FENCE = re.compile(r"^(```+|~~~+|:::+).*?^\1\s*$", re.S | re.M)
+# A number with three or more digits that count: it should come out of a cell, not be typed.
+TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?![\w.])")
+KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "hide-output", "timing", "raises-exception"}
+SILENCERS = {"nbval-ignore-output", "nbval-skip", "nbval_ignore_output", "nbval_skip", "skip-execution"}
+SILENCING_COMMENT = re.compile(r"^\s*#\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M)
+
+
+def problems(notebook: Any) -> list[str]:
+    """Everything that is wrong with a notebook as it is stored, one line each."""
+    return [
+        *_equations(notebook),
+        *_prose(notebook),
+        *_cells(notebook),
+        *(p for i, c in enumerate(notebook.cells) for p in _outputs(i, c)),
+    ]
+
+
+def labels(notebook: Any) -> list[str]:
+    """The labels of the displayed equations, in order."""
+    return [m["label"] for m in _displayed(notebook) if m["label"]]
+
+
+def witnessed(notebook: Any) -> list[str]:
+    """The labels that a cell tagged `witness` calls `witness(...)` for."""
+    found = []
+    for cell in tagged(notebook, "witness"):
+        for node in ast.walk(ast.parse(cell.source)):
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") == "witness"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                found.append(str(node.args[0].value))
+    return found
+
+
+def uncompared(notebook: Any) -> list[str]:
+    """Ids of the cells whose output no run is compared with: those tagged `timing`."""
+    return [c.id for c in tagged(notebook, "timing")]
+
+
+def _displayed(notebook: Any) -> Iterator[re.Match[str]]:
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            yield from EQUATION.finditer(cell.source)
+
+
+def _equations(notebook: Any) -> Iterator[str]:
+    for match in _displayed(notebook):
+        label = match["label"]
+        if label is None:
+            yield f"a displayed equation has no label: {match['body'].strip()[:60]}"
+        elif not label.startswith("eq-"):
+            yield f"the label of an equation starts with 'eq-', this one is {label!r}"
+    named, checked = labels(notebook), witnessed(notebook)
+    for label in sorted({n for n in named if named.count(n) > 1}):
+        yield f"equation {label} is labelled twice"
+    for label in named:
+        if label not in checked:
+            yield f"equation {label} has no witness"
+    for label in checked:
+        if label not in named:
+            yield f"a witness speaks of {label}, but no equation has that label"
+
+
+def _prose(notebook: Any) -> Iterator[str]:
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and "cited" not in tags(cell):
+            text = EQUATION.sub("", FENCE.sub("", cell.source))
+            text = re.sub(r"\$[^$]+\$|`[^`]+`|\{[^}]*\}|\([^)]*\.(?:md|ipynb|html)[^)]*\)", "", text)
+            for number in TYPED_NUMBER.findall(text):
+                yield f"the number {number} is typed into prose; let a cell print it"
+
+
+def _cells(notebook: Any) -> Iterator[str]:
+    for i, cell in enumerate(notebook.cells):
+        if not cell.get("id"):
+            yield f"cell {i} has no id"
+        if unknown := set(tags(cell)) - KNOWN_TAGS - {"cited"}:
+            yield f"cell {i} has an unknown tag: {', '.join(sorted(unknown))}"
+        if cell.cell_type != "code":
+            continue
+        if set(tags(cell)) & SILENCERS or SILENCING_COMMENT.search(cell.source):
+            yield f"cell {i} opts out of the comparison of outputs"
+        if cell.execution_count is None and cell.source.strip():
+            yield f"cell {i} was not run"
+        if "timing" in tags(cell) and not re.search(r"\b(timeit|perf_counter|Timer)\b", cell.source):
+            yield f"cell {i} is tagged 'timing' but times nothing"
+
+
+def _outputs(i: int, cell: Any) -> Iterator[str]:
+    for output in cell.get("outputs", []):
+        if output.output_type == "error" and "raises-exception" not in tags(cell):
+            yield f"cell {i} holds a traceback: {output.ename}: {output.evalue}"
+        if output.output_type == "stream" and output.name == "stderr":
+            yield f"cell {i} writes to stderr: {output.text.strip()[:80]}"
+        text = "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
+        if "Traceback (most recent call last)" in text:
+            yield f"cell {i} prints a traceback"
+        if re.search(r"(?<![\w.])/(home|root|Users|tmp|work|usr)/|0x[0-9a-f]{6,}", text):
+            yield f"cell {i} prints a path or an address of this machine"
+        for kind in output.get("data", {}):
+            alt = output.metadata.get(kind, {}).get("alt", "") if kind.startswith("image/") else "ok"
+            if not alt.strip():
+                yield f"cell {i} shows a figure without alt text"

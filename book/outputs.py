@@ -1,0 +1,101 @@
+"""Do two runs of a cell agree? Text exactly, figures by their pixels, explorers by their numbers."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+# A figure differs when more than this share of its pixels differs by more than this much
+# (of 255). Rounding in the last bits moves the edge of an antialiased line; a moved line,
+# a changed label or another limit of an axis moves thousands of pixels.
+PIXEL_STEP = 32
+PIXEL_SHARE = 0.0005
+# One step of the 254 that an explorer's values are stored in.
+VALUE_STEP = 1
+
+# MIME types that are compared here, not as text. A widget's id is random.
+PICTURES = ("image/png", "text/html")
+RANDOM = "application/vnd.jupyter.widget-view+json"
+
+_ISLAND = re.compile(r'<script type="application/json" class="tp-spec">(.*?)</script>', re.S)
+
+
+def picture_differences(stored: Iterable[Any], new: Iterable[Any]) -> list[str]:
+    """What differs between the figures and explorers of two runs of a cell, one line each."""
+    old, fresh = (
+        {kind: [o["data"][kind] for o in run if kind in o.get("data", {})] for kind in PICTURES}
+        for run in (list(stored), list(new))
+    )
+    found = []
+    for kind in PICTURES:
+        if len(old[kind]) != len(fresh[kind]):
+            found.append(f"{len(old[kind])} outputs of type {kind} are stored, {len(fresh[kind])} came")
+        differ = _image_difference if kind == "image/png" else _html_difference
+        for i, pair in enumerate(zip(old[kind], fresh[kind], strict=False)):
+            if problem := differ(*(_joined(text) for text in pair)):
+                found.append(f"{kind} output {i}: {problem}")
+    return found
+
+
+def _joined(text: Any) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _image_difference(stored: str, new: str) -> str | None:
+    a, b = (_pixels(png) for png in (stored, new))
+    if a.shape != b.shape:
+        return f"the stored figure is {a.shape[1]}x{a.shape[0]}, the new one {b.shape[1]}x{b.shape[0]}"
+    share = (np.abs(a - b).max(axis=-1) > PIXEL_STEP).mean()
+    if share > PIXEL_SHARE:
+        return f"{share:.2%} of the pixels differ (allowed: {PIXEL_SHARE:.2%})"
+    return None
+
+
+def _pixels(png: str) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """The figure on a white ground, as (height, width, 3)."""
+    image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA")
+    ground = Image.new("RGBA", image.size, "white")
+    return np.asarray(Image.alpha_composite(ground, image).convert("RGB"), dtype=np.int16)
+
+
+def _html_difference(stored: str, new: str) -> str | None:
+    if _ISLAND.sub("", stored) != _ISLAND.sub("", new):
+        return "the HTML differs"
+    specs = [[json.loads(text) for text in _ISLAND.findall(html)] for html in (stored, new)]
+    return _value_difference("explorer", *specs)
+
+
+def _value_difference(where: str, a: Any, b: Any) -> str | None:
+    """The first place at which two explorer descriptions differ."""
+    if type(a) is not type(b):
+        return f"{where}: {type(a).__name__} became {type(b).__name__}"
+    if isinstance(a, dict):
+        if a.keys() != b.keys():
+            return f"{where}: the keys differ, {sorted(a.keys() ^ b.keys())}"
+        if "bytes" in a:
+            return _byte_difference(where, a, b)
+        found = (_value_difference(f"{where}.{k}", a[k], b[k]) for k in a)
+        return next((f for f in found if f), None)
+    if isinstance(a, list):
+        if len(a) != len(b):
+            return f"{where}: {len(a)} entries became {len(b)}"
+        found = (_value_difference(f"{where}[{i}]", *p) for i, p in enumerate(zip(a, b, strict=True)))
+        return next((f for f in found if f), None)
+    if isinstance(a, float):
+        return None if abs(a - b) <= 1e-3 else f"{where}: {a} became {b}"
+    return None if a == b else f"{where}: {a!r} became {b!r}"
+
+
+def _byte_difference(where: str, a: Any, b: Any) -> str | None:
+    old, new = (np.frombuffer(base64.b64decode(x["bytes"]), np.uint8).astype(int) for x in (a, b))
+    if old.shape != new.shape:
+        return f"{where}: {old.size} values became {new.size}"
+    step = np.abs(old - new).max(initial=0)
+    return None if step <= VALUE_STEP else f"{where}: a value moved by {step} of 254 steps"
