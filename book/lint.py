@@ -1,21 +1,27 @@
-"""What a notebook must hold before it may be published. Static: nothing is run here."""
+"""What a notebook must hold before it may be published. Static: nothing is run here.
+
+`python -m book.lint` looks at every chapter, `python -m book.lint notebooks/08_...ipynb` at one.
+"""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from book.chapters import tagged, tags
+from book.chapters import chapters, read, tagged, tags
 
 # A displayed equation, with the label that myst-parser takes: $$ ... $$ (eq-name)
 EQUATION = re.compile(r"^\$\$(?P<body>.+?)\$\$[ \t]*(?:\((?P<label>[^)\n]+)\))?[ \t]*$", re.S | re.M)
 FENCE = re.compile(r"^(```+|~~~+|:::+).*?^\1\s*$", re.S | re.M)
 # A number with three or more digits that count: it should come out of a cell, not be typed.
 TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?![\w.])")
-KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "hide-output", "timing", "raises-exception"}
-SILENCERS = {"nbval-ignore-output", "nbval-skip", "nbval_ignore_output", "nbval_skip", "skip-execution"}
+KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "timing", "cited"}
+SILENCERS = {"nbval-ignore-output", "nbval-skip", "skip-execution", "raises-exception"}
 SILENCING_COMMENT = re.compile(r"^\s*#\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M)
 
 
@@ -91,7 +97,7 @@ def _cells(notebook: Any) -> Iterator[str]:
     for i, cell in enumerate(notebook.cells):
         if not cell.get("id"):
             yield f"cell {i} has no id"
-        if unknown := set(tags(cell)) - KNOWN_TAGS - {"cited"}:
+        if unknown := set(tags(cell)) - KNOWN_TAGS - SILENCERS:
             yield f"cell {i} has an unknown tag: {', '.join(sorted(unknown))}"
         if cell.cell_type != "code":
             continue
@@ -105,7 +111,7 @@ def _cells(notebook: Any) -> Iterator[str]:
 
 def _outputs(i: int, cell: Any) -> Iterator[str]:
     for output in cell.get("outputs", []):
-        if output.output_type == "error" and "raises-exception" not in tags(cell):
+        if output.output_type == "error":
             yield f"cell {i} holds a traceback: {output.ename}: {output.evalue}"
         if output.output_type == "stream" and output.name == "stderr":
             yield f"cell {i} writes to stderr: {output.text.strip()[:80]}"
@@ -118,3 +124,20 @@ def _outputs(i: int, cell: Any) -> Iterator[str]:
             alt = output.metadata.get(kind, {}).get("alt", "") if kind.startswith("image/") else "ok"
             if not alt.strip():
                 yield f"cell {i} shows a figure without alt text"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the problems of the notebooks named, or of all chapters. Returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter")
+    found = [
+        f"{path.name}: {problem}"
+        for path in parser.parse_args(argv).notebooks or chapters()
+        for problem in problems(read(path))
+    ]
+    print("\n".join(found) or "nothing to complain of")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -28,7 +28,7 @@ def execute(notebook: Any, *, cwd: Path = NOTEBOOKS, timeout: int = 300) -> Any:
     """A copy of `notebook` with the outputs of a run in a fresh kernel.
 
     Raises:
-        nbclient.exceptions.CellExecutionError: if a cell fails that is not tagged `raises-exception`.
+        nbclient.exceptions.CellExecutionError: if a cell fails.
     """
     fresh = nbformat.from_dict(json.loads(json.dumps(notebook)))
     fresh.metadata["kernelspec"] = KERNELSPEC

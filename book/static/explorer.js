@@ -4,7 +4,7 @@
 (() => {
   "use strict";
   const SVG = "http://www.w3.org/2000/svg";
-  const W = 420, H = 280, LEFT = 56, RIGHT = 12, TOP = 26, BOTTOM = 44; // one panel, in its own units
+  const W = 350, H = 245, LEFT = 52, RIGHT = 10, TOP = 26, BOTTOM = 42; // one panel, in its own units
   const COLOURS = 6; // --tp-c0 ... --tp-c5 in book.css
   const DASHES = ["", "7 4", "9 3 2 3", "2 3", "12 4", "4 2 1 2"];
   const MISSING = 255; // a stored value is 0..254 of its axis; 255 stands for nan
@@ -50,14 +50,16 @@
     lines(group, panel, bytes) {
       const n = panel.x.length;
       panel.series.forEach((_, s) => {
-        let path = "", pen = "M";
-        for (let i = 0; i < n; i++) {
-          const value = bytes[s * n + i];
-          if (value === MISSING) { pen = "M"; continue; }
-          path += `${pen}${px(panel.x[i]).toFixed(1)} ${py(value / 254).toFixed(1)}`;
-          pen = "L";
-        }
         const style = `stroke:var(--tp-c${s % COLOURS})`;
+        const known = (i) => i >= 0 && i < n && bytes[s * n + i] !== MISSING;
+        let path = "";
+        for (let i = 0; i < n; i++) {
+          if (!known(i)) continue;
+          const x = px(panel.x[i]).toFixed(1), y = py(bytes[s * n + i] / 254).toFixed(1);
+          path += `${known(i - 1) ? "L" : "M"}${x} ${y}`;
+          // A value without neighbours is a dot.
+          if (!known(i - 1) && !known(i + 1)) svg(group, "circle", { cx: x, cy: y, r: 4.5, style: `fill:var(--tp-c${s % COLOURS})` });
+        }
         svg(group, "path", { d: path, class: "tp-line", style, "stroke-dasharray": DASHES[s % DASHES.length] });
       });
     },
@@ -163,9 +165,10 @@
       panel.series.forEach((series, s) => {
         const swatch = document.createElementNS(SVG, "svg");
         swatch.setAttribute("viewBox", "0 0 28 8");
-        const style = `stroke:var(--tp-c${s % COLOURS})`;
-        const dash = panel.kind === "lines" ? DASHES[s % DASHES.length] : "";
-        svg(swatch, "line", { x1: 0, x2: 28, y1: 4, y2: 4, class: "tp-line", style, "stroke-dasharray": dash });
+        const colour = `var(--tp-c${s % COLOURS})`;
+        if (panel.kind === "lines") {
+          svg(swatch, "line", { x1: 0, x2: 28, y1: 4, y2: 4, class: "tp-line", style: `stroke:${colour}`, "stroke-dasharray": DASHES[s % DASHES.length] });
+        } else svg(swatch, "rect", { x: 10, y: 0, width: 8, height: 8, style: `fill:${colour}` });
         list.append(html("li", {}, swatch, series.label));
       });
       return list;

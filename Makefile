@@ -1,0 +1,74 @@
+# The book's commands. Each verb is one line of work; `make` alone lists them.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help book serve lab test portable refresh weave format lock clean
+
+help: ## list the commands
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+# ---- environments: made once, renewed when a requirement changes
+
+$(VENV)/book: requirements.txt requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -r requirements.txt
+	@touch $@
+
+$(VENV)/test: $(VENV)/book requirements-test.txt
+	$(BIN)/python -m pip install -r requirements-test.txt
+	@touch $@
+
+# JupyterLab lives in an environment of its own and runs the notebooks with the book's Python.
+.venv-lab/ready: $(VENV)/book requirements-lab.txt
+	$(PYTHON) -m venv .venv-lab
+	.venv-lab/bin/python -m pip install -r requirements-lab.txt
+	$(BIN)/python -m ipykernel install --prefix .venv-lab --name python3 --display-name "Transformer Parts"
+	@touch $@
+
+# ---- reading
+
+book: $(VENV)/book ## build the website into _build/html, from the stored outputs
+	$(BIN)/jupyter-book build -W --keep-going -n .
+	@echo; echo "The book is built. Open _build/html/index.html in a browser, or: make serve"
+
+serve: book ## build the website and serve it on http://localhost:8000
+	@echo "http://localhost:8000 (Ctrl+C ends it)"
+	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory _build/html
+
+lab: .venv-lab/ready ## open the notebooks in JupyterLab
+	.venv-lab/bin/jupyter lab notebooks
+
+# ---- writing
+
+refresh: $(VENV)/book ## run notebooks and store their outputs: make refresh NB=notebooks/08_normalization.ipynb
+	$(BIN)/python -m book.refresh $(NB)
+
+weave: $(VENV)/book ## write transformer_parts/ from the cells tagged `export`
+	$(BIN)/python -m book.weave
+
+format: $(VENV)/test ## put the Python files into canonical form
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+lock: ## renew requirements.lock from the three requirements files
+	$(PYTHON) -m venv _build/lock && _build/lock/bin/python -m pip install uv
+	: > requirements.lock
+	_build/lock/bin/uv pip compile requirements.txt requirements-test.txt requirements-lab.txt -o requirements.lock \
+	  --universal --python-version 3.11 --no-header --no-annotate --no-emit-package transformer-parts
+
+# ---- checking
+
+test: $(VENV)/test book ## everything that CI checks
+	$(BIN)/python -m book.weave --check
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n $(WORKERS)
+
+portable: $(VENV)/test ## do the stored outputs hold with one thread and without vector instructions?
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) notebooks
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n $(WORKERS) notebooks
+
+clean: ## remove what was built; keeps the environments
+	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis

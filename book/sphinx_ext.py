@@ -1,0 +1,274 @@
+"""The website: what jupyter-book does not do by itself.
+
+- LaTeX becomes MathML when the book is built (math-core), set in STIX Two Math, served with the
+  pages. No script typesets anything, and a formula that does not parse fails the build.
+- Figures take the alt text that `book.figures.show` stored with them.
+- Launch buttons point to the repository that the book was built from; without one there are none.
+- Nothing on a page comes from another host, and the build fails if something would.
+- A page that is missing, an output with a traceback, an image without alt text: each fails the build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import ziamath
+from docutils import nodes
+from fontTools import subset
+from math_core import LatexError, LatexToMathML
+from myst_nb.core.render import NbElementRenderer
+from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
+from sphinx.util import logging
+from sphinx.util.math import get_node_equation_number
+from sphinx.writers.html5 import HTML5Translator
+
+from book.chapters import ROOT
+
+logger = logging.getLogger(__name__)
+STATIC = Path(__file__).parent / "static"
+# The one macro file: the same names work in Jupyter because every chapter uses plain LaTeX.
+_latex = LatexToMathML(fancy_error=False)
+
+
+# ---------------------------------------------------------------- figures
+
+
+class FigureRenderer(NbElementRenderer):  # type: ignore[misc]
+    """myst-nb's renderer, which also passes on an image's alt text and defers its loading."""
+
+    def render_image(self, data: Any) -> list[nodes.Element]:
+        """An image node with the alt text from the output's metadata."""
+        images: list[nodes.Element] = super().render_image(data)
+        alt = data.output_metadata.get(data.mime_type, {}).get("alt")
+        for image in images:
+            if alt:
+                image["alt"] = alt
+            image["loading"] = "lazy"
+        return images
+
+
+# ---------------------------------------------------------------- mathematics
+
+
+def _mathml(self: HTML5Translator, node: nodes.Element, *, display: bool) -> str:
+    try:
+        return _latex.convert_with_local_state(node.astext(), displaystyle=display)
+    except LatexError as error:
+        logger.warning("this formula is not valid LaTeX: %s\n%s", node.astext(), error, location=node)
+        return f"<code>{self.encode(node.astext())}</code>"
+
+
+def _inline(self: HTML5Translator, node: nodes.math) -> None:
+    self.body.append(_mathml(self, node, display=False))
+    raise nodes.SkipNode
+
+
+def _display(self: HTML5Translator, node: nodes.math_block) -> None:
+    number = get_node_equation_number(self, node) if node["number"] else ""
+    anchor = f' id="{node["ids"][0]}"' if node.get("ids") else ""
+    self.body.append(f'<div class="math-display"{anchor}>{_mathml(self, node, display=True)}')
+    if number:
+        self.body.append(f'<span class="eqno">({number})')
+        self.add_permalink_ref(node, "Link to this equation")
+        self.body.append("</span>")
+    self.body.append("</div>\n")
+    raise nodes.SkipNode
+
+
+def _math_font(out: Path) -> None:
+    """STIX Two Math, cut down to the characters that the built pages use."""
+    text = set()
+    for page in out.rglob("*.html"):
+        for math in re.findall(r"<math.*?</math>", page.read_text(encoding="utf-8"), re.S):
+            text |= set(unescape(re.sub(r"<[^>]+>", "", math)))
+    options = subset.Options(flavor="woff", layout_features=["*"])
+    font = subset.load_font(Path(ziamath.__file__).parent / "fonts/STIXTwoMath-Regular.ttf", options)
+    cutter = subset.Subsetter(options)
+    cutter.populate(text="".join(sorted(text | set("()[]{}|‖√∑∏0123456789"))))
+    cutter.subset(font)
+    subset.save_font(font, out / "_static/math.woff", options)
+
+
+# ---------------------------------------------------------------- where the book lives
+
+
+def _repository(app: Sphinx, config: Any) -> None:
+    """Add the launch and repository buttons, pointing to the remote that this copy came from."""
+    url = repository_url()
+    if url is not None:
+        config.html_theme_options = {
+            **config.html_theme_options,
+            "repository_url": url,
+            "repository_branch": _branch(),
+            "use_repository_button": True,
+            "use_issues_button": True,
+            "launch_buttons": {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"},
+        }
+
+
+def repository_url(environment: dict[str, str] | None = None) -> str | None:
+    """The https address of the repository: GitHub's variables in CI, else the remote `origin`."""
+    env = os.environ if environment is None else environment
+    if {"GITHUB_SERVER_URL", "GITHUB_REPOSITORY"} <= env.keys():
+        return f"{env['GITHUB_SERVER_URL']}/{env['GITHUB_REPOSITORY']}"
+    remote = _git("remote", "get-url", "origin")
+    return web_address(remote) if remote else None
+
+
+def _branch() -> str:
+    """The branch that the book is built from; `main` where git does not say."""
+    name = os.environ.get("GITHUB_REF_NAME") or _git("rev-parse", "--abbrev-ref", "HEAD")
+    return name if name and name != "HEAD" else "main"
+
+
+def _git(*arguments: str) -> str | None:
+    """What a git command prints, or `None` where there is no git or no repository."""
+    command = ["git", *arguments]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def web_address(remote: str) -> str | None:
+    """`git@host:owner/name.git` and `https://user:secret@host/owner/name` as `https://host/owner/name`.
+
+    `None` for a folder on this machine or any other address that no browser could open.
+    """
+    match = re.fullmatch(
+        r"(?:(?:https|ssh|git)://(?:[^@/]+@)?|[\w.-]+@)(?P<host>[\w.-]+\.[a-z]+)(?::\d+(?=/))?[:/](?P<path>.+?)(?:\.git)?/?",
+        remote,
+    )
+    return f"https://{match['host']}/{match['path']}" if match else None
+
+
+# ---------------------------------------------------------------- pages
+
+
+def _fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Put the errata where the misconceptions page asks for them."""
+    if "<!-- errata -->" in source[0]:
+        from book.errata import as_markdown
+
+        source[0] = source[0].replace("<!-- errata -->", as_markdown())
+
+
+def _only_ours(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Drop the scripts that load something from elsewhere: Thebe's bootstrap, require.js."""
+
+    def wanted(file: Any) -> bool:
+        name, body = str(getattr(file, "filename", file) or ""), str(getattr(file, "attributes", ""))
+        return not re.search(r"thebe|require\.min|unpkg|jsdelivr|cdnjs", name + body, re.I)
+
+    context["script_files"] = [f for f in context.get("script_files", []) if wanted(f)]
+    context["css_files"] = [f for f in context.get("css_files", []) if wanted(f)]
+
+
+# ---------------------------------------------------------------- guards
+
+
+class _Page(HTMLParser):
+    """What a built page fetches by itself, links to, and shows as images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.links: list[str] = []
+        self.ids: set[str] = set()
+        self.images: list[dict[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Sort the attributes of one tag."""
+        a = dict(attrs)
+        if a.get("id"):
+            self.ids.add(str(a["id"]))
+        if tag == "a" and a.get("href"):
+            self.links.append(str(a["href"]))
+        elif tag == "link" and a.get("rel") not in ("canonical", "next", "prev", "search", "index", "author"):
+            self.fetched.append(str(a.get("href") or ""))
+        elif tag in ("script", "img", "iframe", "source", "video", "audio", "embed", "track"):
+            self.fetched.append(str(a.get("src") or ""))
+        if tag == "img":
+            self.images.append(a)
+
+    handle_startendtag = handle_starttag
+
+
+def site_problems(out: Path, documents: set[str]) -> list[str]:
+    """What is wrong with the built site in `out`, which should hold a page for each of `documents`."""
+    problems = [f"{d}.html: the page is missing" for d in sorted(documents) if not (out / f"{d}.html").exists()]
+    pages = {p: _parsed(p) for p in sorted(out.rglob("*.html")) if "_static" not in p.parts}
+    for path, page in pages.items():
+        name = path.relative_to(out).as_posix()
+        problems += [f"{name}: {p}" for p in _page_problems(path, page, pages, out)]
+    for sheet in sorted(out.rglob("*.css")):
+        for url in re.findall(r"url\([\"']?(?:https?:)?//[^)]+\)", sheet.read_text(encoding="utf-8")):
+            problems.append(f"{sheet.relative_to(out).as_posix()}: fetches {url}")
+    return problems
+
+
+def _parsed(path: Path) -> _Page:
+    page = _Page()
+    page.feed(path.read_text(encoding="utf-8"))
+    return page
+
+
+def _page_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path) -> Iterator[str]:
+    for address in page.fetched:
+        if re.match(r"(?:[a-z]+:)?//", address):
+            yield f"fetches {address}"
+    for image in page.images:
+        if not (image.get("alt") or "").strip():
+            yield f"the image {image.get('src')} has no alt text"
+    text = path.read_text(encoding="utf-8")
+    if "Traceback (most recent call last)" in text:
+        yield "shows a traceback"
+    if re.search(r"cdn\.|unpkg\.com|jsdelivr|cdnjs|googleapis|gstatic", text):
+        yield "names a content delivery network"
+    for link in page.links:
+        parts = urlsplit(link)
+        if parts.scheme or parts.netloc:
+            continue
+        target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+        if target.is_dir():
+            target /= "index.html"
+        if not target.exists():
+            yield f"links to {link}, which does not exist"
+        elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
+            yield f"links to {link}, but the page has no such anchor"
+
+
+def _finish(app: Sphinx, error: Exception | None) -> None:
+    if error or app.builder.name != "html":
+        return
+    out = Path(app.outdir)
+    _math_font(out)
+    if problems := site_problems(out, set(app.env.found_docs)):
+        raise ExtensionError("the site must not be published:\n  " + "\n  ".join(problems))
+
+
+# ---------------------------------------------------------------- set-up
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect everything to Sphinx."""
+    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_display, None))
+    app.connect("config-inited", _repository, priority=900)
+    app.connect("config-inited", lambda app, config: config.html_static_path.append(str(STATIC)))
+    app.add_css_file("explorer.css")
+    app.add_css_file("book.css")
+    app.add_js_file("explorer.js", loading_method="defer")
+    app.connect("source-read", _fill_in)
+    app.connect("html-page-context", _only_ours, priority=900)
+    app.connect("build-finished", _finish)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
