@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import unicodedata
 from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
@@ -23,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 import ziamath
 from docutils import nodes
 from fontTools import subset
+from fontTools.ttLib import TTFont
 from math_core import LatexError, LatexToMathML
 from myst_nb.core.render import NbElementRenderer
 from sphinx.application import Sphinx
@@ -93,9 +95,33 @@ def _math_font(out: Path) -> None:
     options = subset.Options(flavor="woff", layout_features=["*"])
     font = subset.load_font(Path(ziamath.__file__).parent / "fonts/STIXTwoMath-Regular.ttf", options)
     cutter = subset.Subsetter(options)
-    cutter.populate(text="".join(sorted(text | set("()[]{}|‖√∑∏0123456789"))))
+    # A browser sets a lone letter in italics, and takes those from another place of the font.
+    italics = {chr(c) for c in [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)]}
+    text |= {c for c in italics if unicodedata.normalize("NFKC", c) in text}
+    cutter.populate(text="".join(sorted(text | set("√"))))
     cutter.subset(font)
+    _narrow_radicals(font)
     subset.save_font(font, out / "_static/math.woff", options)
+
+
+def _narrow_radicals(font: TTFont) -> None:
+    """Give every size of the root sign the width of the smallest.
+
+    Chromium reserves the width of the largest one in a line of text, which leaves a gap after
+    each root.
+    """
+    sizes = font["MATH"].table.MathVariants
+    sign = font.getBestCmap()[ord("√")]
+    shapes = sizes.VertGlyphConstruction[sizes.VertGlyphCoverage.glyphs.index(sign)]
+    width, _ = font["hmtx"][sign]
+    names = {v.VariantGlyph for v in shapes.MathGlyphVariantRecord}
+    names |= {part.glyph for part in shapes.GlyphAssembly.PartRecords}
+    for name in names:
+        old, bearing = font["hmtx"][name]
+        glyph = font["glyf"][name]
+        glyph.coordinates.scale((width / old, 1))
+        glyph.recalcBounds(font["glyf"])
+        font["hmtx"][name] = (width, round(bearing * width / old))
 
 
 # ---------------------------------------------------------------- where the book lives

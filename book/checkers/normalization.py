@@ -7,8 +7,8 @@ A wrong answer is the right formula with one thing changed, so that its line sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -192,9 +192,7 @@ def _layer_norm_divided_by(scale: Callable[[Tensor, float], Tensor]) -> Answer:
 
 def _layer_norm_finished_by(affine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Answer:
     """LayerNorm but for what is done with the gain and the bias."""
-    return lambda x, weight, bias, eps: affine(
-        _centred(x) / (_var(x) + eps).sqrt(), weight, bias
-    )
+    return lambda x, weight, bias, eps: affine(_centred(x) / (_var(x) + eps).sqrt(), weight, bias)
 
 
 LAYER_NORM = Exercise(
@@ -429,8 +427,7 @@ RMS_NORM = Exercise(
         ),
         WrongAnswer(
             "eps as a lower limit of the mean square",
-            "eps is added to every mean square; max(mean square, eps) changes only the small "
-            "ones.",
+            "eps is added to every mean square; max(mean square, eps) changes only the small ones.",
             _rms_norm_divided_by(lambda x, eps: _mean_square(x).clamp_min(eps).sqrt()),
         ),
         WrongAnswer(
@@ -455,8 +452,7 @@ RMS_NORM = Exercise(
         ),
         WrongAnswer(
             "square of the mean in place of the mean of the squares",
-            "Square first, then average. In the other order positive and negative entries "
-            "cancel.",
+            "Square first, then average. In the other order positive and negative entries cancel.",
             _rms_norm_divided_by(lambda x, eps: (_mean(x).square() + eps).sqrt()),
         ),
         WrongAnswer(
@@ -548,7 +544,7 @@ RMS_NORM = Exercise(
 
 @dataclass(frozen=True)
 class Terms:
-    """What the backward formulas are made of: `g` is `grad_out * weight`, `s` the denominator."""
+    """What the backward formulas are made of; `s` is what the forward pass divided by."""
 
     grad_out: Tensor
     weight: Tensor
@@ -561,20 +557,10 @@ class Terms:
         """The gradient with respect to `x_hat`."""
         return self.grad_out * self.weight
 
-    @property
-    def along_x_hat(self) -> Tensor:
-        """The part of `g` along `x_hat`, which the denominator takes away."""
-        return self.x_hat * _mean(self.g * self.x_hat)
-
 
 Formula = Callable[[Terms], Tensor]
-# From `x` and `eps`: the normalised rows and what they were divided by.
+# From `x` and `eps`: the normalised rows, and what they were divided by.
 Normalised = Callable[[Tensor, float], tuple[Tensor, Tensor]]
-
-
-def _over_rows(x: Tensor) -> Tensor:
-    """The sum over all leading dimensions."""
-    return x.reshape(-1, x.shape[-1]).sum(0)
 
 
 def _layer_normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -587,12 +573,17 @@ def _rms_normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return x / s, s
 
 
-def _layer_grad_x(t: Terms) -> Tensor:
-    return (t.g - _mean(t.g) - t.along_x_hat) / t.s
+def _layer_grad_x(t: Terms, average: Callable[[Tensor], Tensor] = _mean) -> Tensor:
+    return (t.g - average(t.g) - t.x_hat * average(t.g * t.x_hat)) / t.s
 
 
-def _rms_grad_x(t: Terms) -> Tensor:
-    return (t.g - t.along_x_hat) / t.s
+def _rms_grad_x(t: Terms, average: Callable[[Tensor], Tensor] = _mean) -> Tensor:
+    return (t.g - t.x_hat * average(t.g * t.x_hat)) / t.s
+
+
+def _over_rows(x: Tensor) -> Tensor:
+    """The sum over all leading dimensions."""
+    return x.reshape(-1, x.shape[-1]).sum(0)
 
 
 def _grad_weight(t: Terms) -> Tensor:
@@ -617,7 +608,7 @@ def _layer_backward(
     grad_bias: Formula = _grad_bias,
     normalised: Normalised = _layer_normalised,
 ) -> Answer:
-    """The backward pass of LayerNorm, with one of its formulas replaced."""
+    """The backward pass of LayerNorm, for a mistake to replace one part of."""
     return _from_formulas(normalised, grad_x, grad_weight, grad_bias)
 
 
@@ -626,7 +617,7 @@ def _rms_backward(
     grad_weight: Formula = _grad_weight,
     normalised: Normalised = _rms_normalised,
 ) -> Answer:
-    """The backward pass of RMSNorm, with one of its formulas replaced."""
+    """The backward pass of RMSNorm, for a mistake to replace one part of."""
     return _from_formulas(normalised, grad_x, grad_weight)
 
 
@@ -641,13 +632,13 @@ def _layer_norm_backward(
     grad_out: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, ...]:
     bias = torch.zeros_like(weight)
-    return _by_autograd(lambda *leaves: _layer_norm(*leaves, eps), grad_out, x, weight, bias)
+    return _by_autograd(lambda x, w, b: _layer_norm(x, w, b, eps), grad_out, x, weight, bias)
 
 
 def _rms_norm_backward(
     grad_out: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, ...]:
-    return _by_autograd(lambda *leaves: _rms_norm(*leaves, eps), grad_out, x, weight)
+    return _by_autograd(lambda x, w: _rms_norm(x, w, eps), grad_out, x, weight)
 
 
 BACKWARD_CASES = [_backward_case(rows) for rows in ROWS]
@@ -666,46 +657,923 @@ def _layer_norm_backward_by_jacobian(
 def _rms_norm_backward_by_cube(
     grad_out: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, ...]:
-    _, r = _rms_normalised(x, eps)
+    d = x.shape[-1]
+    r = torch.sqrt(torch.einsum("...i,...i->...", x, x) / d + eps)[..., None]
     g = grad_out * weight
-    grad_x = g / r - x * (g * x).sum(-1, keepdim=True) / (x.shape[-1] * r**3)
-    leading = tuple(range(x.dim() - 1))
-    rows = grad_out * x / r
-    return grad_x, rows.sum(leading) if leading else rows
+    grad_x = g / r - x * (g * x).sum(-1, keepdim=True) / (d * r**3)
+    return grad_x, torch.einsum("...i,...i->i", grad_out, x / r)
 
 
-# The two backward passes differ by one term, so most mistakes can be made in both.
+def _without_gain(t: Terms) -> Terms:
+    return replace(t, weight=torch.ones_like(t.weight))
+
+
 def _wrong_in_both(
-    backward: Callable[..., Answer], grad_x: Formula, s: str, x_hat: str
+    backward: Callable[..., Answer], grad_x: Callable[..., Tensor], s: str
 ) -> tuple[WrongAnswer, ...]:
-    """Wrong answers that start from the right `grad_x`; `s` and `x_hat` are their names in words."""
-
-    def changed(change: Callable[[Terms], Terms]) -> Answer:
-        return backward(grad_x=lambda t: grad_x(change(t)))
-
+    """The mistakes that either backward pass invites: `grad_x` is right, `s` names its divisor."""
     return (
         WrongAnswer(
             "gain not multiplied into the gradient",
-            "The output is weight * x_hat, so the gradient that reaches x_hat is "
+            "The output is weight * x_hat, so the gradient that arrives at x_hat is "
             "grad_out * weight.",
-            changed(lambda t: Terms(t.grad_out, torch.ones_like(t.weight), t.x, t.x_hat, t.s)),
+            backward(grad_x=lambda t: grad_x(_without_gain(t))),
         ),
         WrongAnswer(
             "gain multiplied in last",
-            "The gain has to be in the gradient before the means are taken. Means and gain may "
-            "not be swapped, since the gain differs from entry to entry.",
-            backward(
-                grad_x=lambda t: (
-                    t.weight
-                    * grad_x(Terms(t.grad_out, torch.ones_like(t.weight), t.x, t.x_hat, t.s))
-                )
-            ),
+            "The gain differs from entry to entry, so it has to be in the gradient before the "
+            "average over the entries is taken.",
+            backward(grad_x=lambda t: t.weight * grad_x(_without_gain(t))),
         ),
         WrongAnswer(
             f"division by {s} forgotten",
-            f"x_hat is x divided by {s}, so the whole gradient is divided by {s} too.",
-            backward(grad_x=lambda t: grad_x(t) * t.s),
+            f"The forward pass divides by {s}, so the gradient is divided by it too.",
+            backward(grad_x=lambda t: t.s * grad_x(t)),
+        ),
+        WrongAnswer(
+            f"division by the square of {s}",
+            f"With x_hat in the formula, one division by {s} is enough.",
+            backward(grad_x=lambda t: grad_x(t) / t.s),
+        ),
+        WrongAnswer(
+            "x in place of x_hat in grad_x",
+            "The term that is subtracted is x_hat * mean(g * x_hat), with the normalised row in "
+            "both places.",
+            backward(grad_x=lambda t: grad_x(replace(t, x_hat=t.x))),
+        ),
+        WrongAnswer(
+            "x_hat term with the wrong sign",
+            "When x grows along x_hat the divisor grows too. That weakens the effect, so the "
+            "term is subtracted.",
+            backward(grad_x=lambda t: grad_x(t) + 2 * t.x_hat * _mean(t.g * t.x_hat) / t.s),
+        ),
+        WrongAnswer(
+            "sum in place of the mean",
+            "The statistics of the forward pass are means over d entries, so the backward pass "
+            "averages over d entries as well.",
+            backward(grad_x=lambda t: grad_x(t, lambda v: v.sum(-1, keepdim=True))),
+        ),
+        WrongAnswer(
+            "mean taken with d - 1",
+            "The forward pass divides by d, so its gradient does too.",
+            backward(
+                grad_x=lambda t: grad_x(t, lambda v: v.sum(-1, keepdim=True) / (v.shape[-1] - 1))
+            ),
+        ),
+        WrongAnswer(
+            "mean over the batch axis",
+            "The entries of one row share their statistics, so the averages run over the last "
+            "dimension. Over the batch it would be BatchNorm's gradient.",
+            backward(grad_x=lambda t: grad_x(t, lambda v: _mean(v, 0))),
+        ),
+        WrongAnswer(
+            "grad_weight without x_hat",
+            "weight multiplies x_hat, so its gradient is the sum of grad_out * x_hat.",
+            backward(grad_weight=_grad_bias),
+        ),
+        WrongAnswer(
+            "grad_weight with x in place of x_hat",
+            "weight multiplies the normalised row x_hat and not x itself.",
+            backward(grad_weight=lambda t: _over_rows(t.grad_out * t.x)),
+        ),
+        WrongAnswer(
+            "grad_weight with the gain in it",
+            "The derivative of weight * x_hat with respect to weight is x_hat. The gain belongs "
+            "in grad_x only.",
+            backward(grad_weight=lambda t: _over_rows(t.g * t.x_hat)),
+        ),
+        WrongAnswer(
+            "grad_weight summed over the first dimension only",
+            "Every row uses the same weight, so its gradient is summed over all leading "
+            "dimensions and has the shape of weight.",
+            backward(grad_weight=lambda t: (t.grad_out * t.x_hat).sum(0)),
+        ),
+        WrongAnswer(
+            "grad_weight not summed at all",
+            "Every row uses the same weight, so the contributions of all rows are added up. The "
+            "result has the shape of weight.",
+            backward(grad_weight=lambda t: t.grad_out * t.x_hat),
+        ),
+        WrongAnswer(
+            "grad_weight averaged over the rows",
+            "The contributions of the rows are added. Whether the loss is a mean is already in "
+            "grad_out.",
+            backward(grad_weight=lambda t: _grad_weight(t) * t.x.shape[-1] / t.x.numel()),
         ),
     )
 
 
+LAYER_NORM_BACKWARD = Exercise(
+    title="Backward pass of LayerNorm",
+    oracle=_layer_norm_backward,
+    cases=BACKWARD_CASES,
+    variants=(_layer_backward(), _layer_norm_backward_by_jacobian),
+    wrong=(
+        *_wrong_in_both(_layer_backward, _layer_grad_x, "sqrt(var + eps)"),
+        WrongAnswer(
+            "mean and variance treated as constants",
+            "Both depend on every entry of the row. Each of them takes one term away from the "
+            "gradient.",
+            _layer_backward(grad_x=lambda t: t.g / t.s),
+        ),
+        WrongAnswer(
+            "mean term missing",
+            "The mean depends on every entry too, so mean(g) is subtracted. The entries of "
+            "grad_x sum to zero in every row.",
+            _layer_backward(grad_x=_rms_grad_x),
+        ),
+        WrongAnswer(
+            "x_hat term missing",
+            "The variance depends on every entry too, so x_hat * mean(g * x_hat) is subtracted.",
+            _layer_backward(grad_x=lambda t: _centred(t.g) / t.s),
+        ),
+        WrongAnswer(
+            "x - mean in place of x_hat in grad_x",
+            "The row has to be divided by sqrt(var + eps) as well, in both places where x_hat "
+            "stands.",
+            _layer_backward(grad_x=lambda t: _layer_grad_x(replace(t, x_hat=_centred(t.x)))),
+        ),
+        WrongAnswer(
+            "Bessel-corrected variance",
+            "The forward pass divides the sum of squares by d, not by d - 1, and the backward "
+            "pass has to use the same variance.",
+            _layer_backward(
+                normalised=lambda x, eps: (
+                    _centred(x) / (s := (_bessel_var(x) + eps).sqrt()),
+                    s,
+                )
+            ),
+        ),
+        WrongAnswer(
+            "eps outside the root",
+            "The forward pass divides by sqrt(var + eps), and the backward pass has to divide "
+            "by the same number.",
+            _layer_backward(
+                normalised=lambda x, eps: (_centred(x) / (s := _var(x).sqrt() + eps), s)
+            ),
+        ),
+        WrongAnswer(
+            "eps forgotten",
+            "Without eps the backward pass of a constant row divides by zero.",
+            _layer_backward(normalised=lambda x, eps: _layer_normalised(x, 0.0)),
+        ),
+        WrongAnswer(
+            "RMSNorm's x_hat",
+            "LayerNorm normalises x - mean. Here x_hat and its divisor come from x itself.",
+            _layer_backward(normalised=_rms_normalised),
+        ),
+        WrongAnswer(
+            "grad_bias with the gain in it",
+            "The bias is added after the gain, so its gradient is the plain sum of grad_out.",
+            _layer_backward(grad_bias=lambda t: _over_rows(t.g)),
+        ),
+        WrongAnswer(
+            "grad_bias summed over the first dimension only",
+            "Every row uses the same bias, so its gradient is summed over all leading "
+            "dimensions and has the shape of bias.",
+            _layer_backward(grad_bias=lambda t: t.grad_out.sum(0)),
+        ),
+    ),
+)
+
+RMS_NORM_BACKWARD = Exercise(
+    title="Backward pass of RMSNorm",
+    oracle=_rms_norm_backward,
+    cases=BACKWARD_CASES,
+    variants=(_rms_backward(), _rms_norm_backward_by_cube),
+    wrong=(
+        *_wrong_in_both(_rms_backward, _rms_grad_x, "the root mean square"),
+        WrongAnswer(
+            "root mean square treated as a constant",
+            "It depends on every entry of the row, which takes x_hat * mean(g * x_hat) away "
+            "from the gradient.",
+            _rms_backward(grad_x=lambda t: t.g / t.s),
+        ),
+        WrongAnswer(
+            "LayerNorm's mean term",
+            "RMSNorm subtracts no mean in the forward pass, so nothing takes mean(g) away in "
+            "the backward pass.",
+            _rms_backward(grad_x=_layer_grad_x),
+        ),
+        WrongAnswer(
+            "standard deviation in place of the root mean square",
+            "RMSNorm divides by the root of the mean of x^2, without subtracting the mean. The "
+            "backward pass has to divide by the same number.",
+            _rms_backward(normalised=lambda x, eps: (x / (s := (_var(x) + eps).sqrt()), s)),
+        ),
+        WrongAnswer(
+            "eps outside the root",
+            "The forward pass divides by sqrt(mean(x^2) + eps), and the backward pass has to "
+            "divide by the same number.",
+            _rms_backward(normalised=lambda x, eps: (x / (s := _mean_square(x).sqrt() + eps), s)),
+        ),
+        WrongAnswer(
+            "eps forgotten",
+            "Without eps the backward pass of a row of zeros divides by zero.",
+            _rms_backward(normalised=lambda x, eps: _rms_normalised(x, 0.0)),
+        ),
+        WrongAnswer(
+            "L2 norm in place of the root mean square",
+            "The forward pass averages the squares. With their sum, x_hat is too small by a "
+            "factor of sqrt(d).",
+            _rms_backward(
+                normalised=lambda x, eps: (
+                    x / (s := (_mean_square(x) * x.shape[-1] + eps).sqrt()),
+                    s,
+                )
+            ),
+        ),
+    ),
+)
+
+
+# --- batch_norm -----------------------------------------------------------------------------------
+
+Statistics = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def _batch_norm(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+def _batch_case(
+    name: str,
+    make: Callable[[], Tensor],
+    *,
+    training: bool,
+    running_scale: float = 1.0,
+    tol: float = EXACT,
+) -> Case:
+    """An `x` of shape (N, C) or (N, C, L), and running statistics that are not those of `x`."""
+
+    def inputs() -> tuple[Any, ...]:
+        x = make()
+        c, dtype = x.shape[1], x.dtype
+        running_mean = _draw(c, offset=2.0, seed=1, scale=running_scale, dtype=dtype)
+        running_var = _draw(c, seed=2, dtype=dtype).square().add(0.5).mul(running_scale**2)
+        weight, bias = (_draw(c, offset=0.5, seed=s, dtype=dtype) for s in (3, 4))
+        leaves = [t.requires_grad_() for t in (x, weight, bias)]
+        return leaves[0], running_mean, running_var, *leaves[1:], training, 0.3, 1e-5
+
+    return Case(name, inputs, tol, grad=True)
+
+
+BATCH_NORM_CASES = [
+    _batch_case("training, (N, C) = (6, 4)", lambda: _draw(6, 4, offset=0.5), training=True),
+    _batch_case("training, (N, C) = (5, 5)", lambda: _draw(5, 5, offset=0.5), training=True),
+    _batch_case(
+        "training, (N, C, L) = (4, 3, 5)", lambda: _draw(4, 3, 5, offset=0.5), training=True
+    ),
+    _batch_case("training, as many positions as channels", lambda: _draw(2, 4, 4), training=True),
+    _batch_case(
+        "training, a batch of one with six positions", lambda: _draw(1, 3, 6), training=True
+    ),
+    _batch_case("training, channels of size 1e-4", lambda: _draw(6, 4, scale=1e-4), training=True),
+    _batch_case("training, channels of size 1e4", lambda: _draw(6, 4, scale=1e4), training=True),
+    _batch_case(
+        "training, a constant channel",
+        lambda: _with_row(_draw(4, 6), 1, 3.0).T.contiguous(),
+        training=True,
+    ),
+    _batch_case(
+        "training, (N, L, C) transposed, not contiguous",
+        lambda: _draw(4, 5, 3, offset=0.5).transpose(1, 2),
+        training=True,
+    ),
+    _batch_case(
+        "training, float32 with mean 3000 and spread 1",
+        lambda: _draw(8, 4, offset=3e3, dtype=torch.float32),
+        training=True,
+        tol=2e-3,
+    ),
+    _batch_case("training, one value per channel", lambda: _draw(1, 4), training=True),
+    _batch_case("training, one value per channel, L = 1", lambda: _draw(1, 4, 1), training=True),
+    _batch_case("evaluation, (N, C) = (6, 4)", lambda: _draw(6, 4, offset=0.5), training=False),
+    _batch_case(
+        "evaluation, as many positions as channels", lambda: _draw(2, 4, 4), training=False
+    ),
+    _batch_case("evaluation, one value per channel", lambda: _draw(1, 4), training=False),
+    _batch_case(
+        "evaluation, running variance of size 1e-6",
+        lambda: _draw(6, 4, scale=1e-3),
+        training=False,
+        running_scale=1e-3,
+    ),
+]
+
+
+def _batch_axes(x: Tensor) -> tuple[int, ...]:
+    """All axes but that of the channels."""
+    return (0, *range(2, x.dim()))
+
+
+def _by_channel(v: Tensor, x: Tensor) -> Tensor:
+    """One number per channel, shaped to meet the channels of `x`."""
+    return v.reshape(-1, *[1] * (x.dim() - 2))
+
+
+def _biased(x: Tensor) -> tuple[Tensor, Tensor]:
+    return _mean(x, _batch_axes(x)), _var(x, _batch_axes(x))
+
+
+def _unbiased(x: Tensor) -> tuple[Tensor, Tensor]:
+    mean, var = _biased(x)
+    n = torch.tensor(x.numel() // x.shape[1])
+    return mean, var * n / (n - 1)
+
+
+def _over(axes: Callable[[Tensor], int | tuple[int, ...]]) -> Statistics:
+    """Mean and biased variance over other axes than BatchNorm's."""
+    return lambda x: (_mean(x, axes(x)), _var(x, axes(x)))
+
+
+def _batch_norm_with(
+    *,
+    used: Statistics = _biased,
+    stored: Statistics = _unbiased,
+    moved: Callable[[Tensor, Tensor, float], Tensor] = torch.lerp,
+    scaled: Callable[[Tensor, Tensor, float], Tensor] = lambda v, var, eps: v / (var + eps).sqrt(),
+    affine: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda x_hat, w, b: x_hat * w + b,
+    shaped: Callable[[Tensor, Tensor], Tensor] = _by_channel,
+    uses_batch: Callable[[bool], bool] = lambda training: training,
+    updates: Callable[[bool], bool] = lambda training: training,
+    refuses: bool = True,
+) -> Answer:
+    """BatchNorm in parts, for a mistake to replace one of them.
+
+    Args:
+        used: the batch statistics that normalise.
+        stored: the batch statistics that move the running ones.
+        moved: the new running value, from the old one, that of the batch, and the momentum.
+        scaled: the centred `x`, divided.
+        affine: what is done with gain and bias.
+        shaped: gain or bias, shaped to meet `x`.
+        uses_batch: whether to normalise by the batch, from `training`.
+        updates: whether to move the running statistics, from `training`.
+        refuses: whether one value per channel is an error in training.
+    """
+
+    def answer(
+        x: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
+        if refuses and training and x.numel() == x.shape[1]:
+            raise ValueError("one value per channel has no variance")
+        mean, var = _by_channel(running_mean.clone(), x), _by_channel(running_var.clone(), x)
+        if uses_batch(training):
+            mean, var = used(x)
+        if updates(training):
+            with torch.no_grad():
+                for running, batch in zip((running_mean, running_var), stored(x), strict=True):
+                    running.copy_(moved(running, batch.flatten(), momentum))
+        return affine(scaled(x - mean, var, eps), shaped(weight, x), shaped(bias, x))
+
+    return answer
+
+
+def _batch_norm_channels_last(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    rows = x.movedim(1, -1).reshape(-1, x.shape[1])
+    mean, var = running_mean, running_var
+    if training:
+        n = len(rows)
+        if n == 1:
+            raise ValueError(f"training needs more than one value per channel, got {x.shape}")
+        var, mean = torch.var_mean(rows, dim=0, correction=0)
+        running_mean += momentum * (mean.detach() - running_mean)
+        running_var += momentum * (var.detach() * n / (n - 1) - running_var)
+    result = torch.addcmul(bias, (rows - mean) * torch.rsqrt(var + eps), weight)
+    return result.reshape(x.movedim(1, -1).shape).movedim(-1, 1)
+
+
+BATCH_NORM = Exercise(
+    title="BatchNorm with running statistics",
+    oracle=_batch_norm,
+    cases=BATCH_NORM_CASES,
+    variants=(_batch_norm_channels_last, _batch_norm_with()),
+    wrong=(
+        WrongAnswer(
+            "biased variance in running_var",
+            "The batch is normalised by the biased variance, but running_var takes the unbiased "
+            "one, with n - 1. It estimates the variance of all data.",
+            _batch_norm_with(stored=_biased),
+        ),
+        WrongAnswer(
+            "unbiased variance in the normalisation",
+            "The batch is normalised by its own mean square, so the sum is divided by n. Only "
+            "running_var takes the variance with n - 1.",
+            _batch_norm_with(used=_unbiased),
+        ),
+        WrongAnswer(
+            "biased and unbiased variance swapped",
+            "It is the other way round: the biased variance normalises the batch, and the "
+            "unbiased one goes into running_var.",
+            _batch_norm_with(used=_unbiased, stored=_biased),
+        ),
+        WrongAnswer(
+            "Bessel's correction with the batch size alone",
+            "The variance of a channel runs over batch and positions, so n is N * L. The "
+            "correction is n / (n - 1) with that n.",
+            _batch_norm_with(
+                stored=lambda x: (
+                    _biased(x)[0],
+                    _biased(x)[1] * len(x) / torch.tensor(len(x) - 1),
+                )
+            ),
+        ),
+        WrongAnswer(
+            "momentum the wrong way round",
+            "In torch momentum is the share of the new value: "
+            "running = (1 - momentum) * running + momentum * batch.",
+            _batch_norm_with(moved=lambda old, new, momentum: torch.lerp(new, old, momentum)),
+        ),
+        WrongAnswer(
+            "running statistics replaced",
+            "The running statistics move a part of the way, given by momentum. They do not "
+            "forget all earlier batches.",
+            _batch_norm_with(moved=lambda old, new, momentum: new),
+        ),
+        WrongAnswer(
+            "running statistics added up",
+            "The old value has to be multiplied by 1 - momentum. Otherwise the running "
+            "statistics grow with every batch.",
+            _batch_norm_with(moved=lambda old, new, momentum: old + momentum * new),
+        ),
+        WrongAnswer(
+            "running statistics of the caller left as they were",
+            "`running_mean = ...` makes a new tensor that only your function knows. Write into "
+            "the one that was given: `running_mean.copy_(...)`, `mul_` and `add_`, or `+=`.",
+            _batch_norm_with(updates=lambda training: False),
+        ),
+        WrongAnswer(
+            "running statistics updated in evaluation",
+            "In evaluation the running statistics are read and not written. Otherwise the "
+            "result would depend on what was evaluated before.",
+            _batch_norm_with(updates=lambda training: True),
+        ),
+        WrongAnswer(
+            "batch statistics in evaluation",
+            "In evaluation the running statistics normalise. Otherwise the result for one "
+            "sample depends on the rest of the batch.",
+            _batch_norm_with(uses_batch=lambda training: True),
+        ),
+        WrongAnswer(
+            "running statistics in training",
+            "In training the statistics of the batch normalise, and gradients flow through "
+            "them. The running ones are only kept for later.",
+            _batch_norm_with(uses_batch=lambda training: False),
+        ),
+        WrongAnswer(
+            "standard deviation in running_var",
+            "running_var holds a variance. The root is taken when it is used.",
+            _batch_norm_with(stored=lambda x: (_unbiased(x)[0], _unbiased(x)[1].sqrt())),
+        ),
+        WrongAnswer(
+            "eps in running_var",
+            "eps is added when the root is taken. The running variance is kept without it.",
+            _batch_norm_with(stored=lambda x: (_unbiased(x)[0], _unbiased(x)[1] + 1e-5)),
+        ),
+        WrongAnswer(
+            "statistics per position",
+            "A channel has one mean and one variance, over the batch and all its positions. "
+            "Here each position has its own.",
+            _batch_norm_with(used=_over(lambda x: 0)),
+        ),
+        WrongAnswer(
+            "statistics over the channels",
+            "That is LayerNorm's axis. BatchNorm takes mean and variance of one channel over "
+            "the batch.",
+            _batch_norm_with(used=_over(lambda x: 1)),
+        ),
+        WrongAnswer(
+            "statistics per sample and channel",
+            "That is InstanceNorm. BatchNorm takes mean and variance over the batch axis as "
+            "well as the positions.",
+            _batch_norm_with(used=_over(lambda x: tuple(range(2, x.dim())) or 0)),
+        ),
+        WrongAnswer(
+            "statistics over the whole tensor",
+            "Each channel has its own mean and variance. Here all channels share them.",
+            _batch_norm_with(used=_over(_all_axes)),
+        ),
+        WrongAnswer(
+            "eps outside the root",
+            "The denominator is sqrt(var + eps), not sqrt(var) + eps. The two differ for "
+            "channels that hardly vary.",
+            _batch_norm_with(scaled=lambda v, var, eps: v / (var.sqrt() + eps)),
+        ),
+        WrongAnswer(
+            "eps forgotten",
+            "Without eps a channel that is constant in the batch becomes nan.",
+            _batch_norm_with(scaled=lambda v, var, eps: v / var.sqrt()),
+        ),
+        WrongAnswer(
+            "division by the variance",
+            "The centred channel is divided by the standard deviation, the root of the variance.",
+            _batch_norm_with(scaled=lambda v, var, eps: v / (var + eps)),
+        ),
+        WrongAnswer(
+            "gain and bias along the last axis",
+            "weight and bias have one entry per channel, and the channels are axis 1. For "
+            "(N, C, L) they need the shape (C, 1) to meet it.",
+            _batch_norm_with(shaped=lambda v, x: v),
+        ),
+        WrongAnswer(
+            "gain forgotten",
+            "The normalised channel is multiplied by its entry of `weight`.",
+            _batch_norm_with(affine=lambda x_hat, w, b: x_hat + b),
+        ),
+        WrongAnswer(
+            "bias forgotten",
+            "After the gain, the channel's entry of `bias` is added.",
+            _batch_norm_with(affine=lambda x_hat, w, b: x_hat * w),
+        ),
+        WrongAnswer(
+            "bias added before the gain",
+            "The gain comes first and the bias second. In the other order the bias is "
+            "multiplied by the gain too.",
+            _batch_norm_with(affine=lambda x_hat, w, b: (x_hat + b) * w),
+        ),
+        WrongAnswer(
+            "statistics cut out of the graph",
+            "The values are right and the gradients are not. In training mean and variance "
+            "depend on x; only the running statistics are kept out of the graph.",
+            _batch_norm_with(used=lambda x: _biased(x.detach())),
+        ),
+        WrongAnswer(
+            "one value per channel accepted",
+            "A single value is its own mean, so the result would be the bias whatever x is. "
+            "torch raises a ValueError in training.",
+            _batch_norm_with(refuses=False),
+        ),
+    ),
+)
+
+
+# --- fold_into_linear -----------------------------------------------------------------------------
+
+Pair = tuple[Tensor, Tensor]
+
+
+def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, like: Tensor) -> Pair:
+    """Weight and bias of the affine map `f`, read off its derivative and its value at zero."""
+    zero = torch.zeros(d_in, dtype=like.dtype)
+    return torch.func.jacrev(f)(zero), f(zero)
+
+
+def _fold_into_linear(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
+    return _affine_map(
+        lambda x_hat: F.linear(gamma * x_hat + beta, weight, bias), len(gamma), weight
+    )
+
+
+def _linear(
+    d_out: int,
+    d_in: int,
+    scale: float = 1.0,
+    offset: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+) -> Pair:
+    return (
+        _draw(d_out, d_in, scale=scale, offset=offset, dtype=dtype),
+        _draw(d_out, scale=scale, offset=offset, seed=1, dtype=dtype),
+    )
+
+
+def _fold_case(
+    name: str,
+    linear: Callable[[], Pair],
+    gamma: Callable[[Tensor], Tensor] = lambda gamma: gamma,
+    beta: Callable[[Tensor], Tensor] = lambda beta: beta,
+    tol: float = EXACT,
+) -> Case:
+    """A Linear, and a gain and an offset that `gamma` and `beta` may change."""
+
+    def inputs() -> tuple[Tensor, ...]:
+        weight, bias = linear()
+        d_in, dtype = weight.shape[1], weight.dtype
+        return (
+            gamma(_draw(d_in, offset=0.5, seed=2, dtype=dtype)),
+            beta(_draw(d_in, offset=0.5, seed=3, dtype=dtype)),
+            weight,
+            bias,
+        )
+
+    return Case(name, inputs, tol)
+
+
+FOLD_CASES = [
+    _fold_case("a wide layer, 6 to 4", lambda: _linear(4, 6)),
+    _fold_case("a tall layer, 3 to 7", lambda: _linear(7, 3)),
+    _fold_case("a square weight, 5 to 5", lambda: _linear(5, 5)),
+    _fold_case("a single output", lambda: _linear(1, 6)),
+    _fold_case("a single input", lambda: _linear(4, 1)),
+    _fold_case("a gain with a zero in it", lambda: _linear(4, 4), gamma=lambda v: v.clamp_min(0)),
+    _fold_case("a gain of size 1e-4", lambda: _linear(4, 6), gamma=lambda v: v * 1e-4),
+    _fold_case("an offset of zeros", lambda: _linear(4, 6), beta=lambda v: v * 0),
+    _fold_case("an offset of size 1e4", lambda: _linear(4, 6), beta=lambda v: v * 1e4),
+    _fold_case("a transposed weight, not contiguous", lambda: (_draw(6, 4).T, _draw(4, seed=1))),
+    _fold_case(
+        "every second entry of a flipped gain",
+        lambda: _linear(4, 4),
+        gamma=lambda v: torch.cat([v, v + 1]).flip(0)[::2],
+    ),
+    _fold_case("float32", lambda: _linear(4, 6, dtype=torch.float32), tol=1e-5),
+]
+
+
+def _fold_by_matrices(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
+    return weight @ torch.diag(gamma), F.linear(beta, weight, bias)
+
+
+def _fold_by_einsum(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
+    return torch.einsum("oi,i->oi", weight, gamma), torch.einsum("oi,i->o", weight, beta) + bias
+
+
+def _fold_in_place(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
+    bias += weight @ beta
+    weight *= gamma
+    return weight, bias
+
+
+def _fold_weight_first(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
+    weight = weight * gamma
+    return weight, weight @ beta + bias
+
+
+def _wrong_weight(new: Callable[[Tensor, Tensor], Tensor]) -> Answer:
+    """The right new bias, with a new weight from the gain and the old weight."""
+    return lambda gamma, beta, weight, bias: (new(gamma, weight), weight @ beta + bias)
+
+
+def _wrong_bias(new: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Answer:
+    """The right new weight, with a new bias from everything that was given."""
+    return lambda gamma, beta, weight, bias: (weight * gamma, new(gamma, beta, weight, bias))
+
+
+FOLD_INTO_LINEAR = Exercise(
+    title="Fold the gain and the offset of a norm into the Linear after it",
+    oracle=_fold_into_linear,
+    cases=FOLD_CASES,
+    variants=(_fold_by_matrices, _fold_by_einsum),
+    wrong=(
+        WrongAnswer(
+            "rows scaled in place of columns",
+            "torch stores the weight as (d_out, d_in). The gain belongs to the inputs, so "
+            "gamma[i] multiplies column i.",
+            _wrong_weight(lambda gamma, weight: gamma[:, None] * weight),
+        ),
+        WrongAnswer(
+            "gain multiplied in as a vector",
+            "`weight @ gamma` adds the columns up and leaves a vector. The new weight is "
+            "`weight @ diag(gamma)`, which is `weight * gamma`.",
+            _wrong_weight(lambda gamma, weight: weight @ gamma),
+        ),
+        WrongAnswer(
+            "division by the gain",
+            "The Linear used to receive gamma * x_hat and now receives x_hat, so its weight has "
+            "to multiply by gamma itself.",
+            _wrong_weight(lambda gamma, weight: weight / gamma),
+        ),
+        WrongAnswer(
+            "gain of 1 + gamma",
+            "Some models, Gemma among them, store the gain minus one. Here gamma is the gain.",
+            _wrong_weight(lambda gamma, weight: weight * (1 + gamma)),
+        ),
+        WrongAnswer(
+            "gain left out of the weight",
+            "The new Linear receives x_hat without the gain, so the gain has to be in its weight.",
+            _wrong_weight(lambda gamma, weight: weight.clone()),
+        ),
+        WrongAnswer(
+            "weight returned as (d_in, d_out)",
+            "torch stores the weight of a Linear as (d_out, d_in), and the new one has to have "
+            "that layout too.",
+            _wrong_weight(lambda gamma, weight: (weight * gamma).T),
+        ),
+        WrongAnswer(
+            "offset forgotten",
+            "The Linear also maps the offset, to weight @ beta. That is added to the bias.",
+            _wrong_bias(lambda gamma, beta, weight, bias: bias.clone()),
+        ),
+        WrongAnswer(
+            "offset not pushed through the weight",
+            "beta is an input of the Linear and has d_in entries. What reaches the bias is "
+            "weight @ beta.",
+            _wrong_bias(lambda gamma, beta, weight, bias: beta + bias),
+        ),
+        WrongAnswer(
+            "offset pushed through the transposed weight",
+            "beta lives on the input side, so the sum runs over the columns: weight @ beta in "
+            "torch's layout, not weight.T @ beta.",
+            _wrong_bias(lambda gamma, beta, weight, bias: weight.T @ beta + bias),
+        ),
+        WrongAnswer(
+            "offset pushed through the new weight",
+            "The offset is added after the gain, so it meets the old weight. Through the new "
+            "weight it would be multiplied by gamma.",
+            _fold_weight_first,
+        ),
+        WrongAnswer(
+            "offset subtracted",
+            "The Linear received gamma * x_hat + beta, so weight @ beta is added to the bias.",
+            _wrong_bias(lambda gamma, beta, weight, bias: bias - weight @ beta),
+        ),
+        WrongAnswer(
+            "offset multiplied in without a sum",
+            "`weight * beta` is a matrix. Each output sums it over the inputs: weight @ beta.",
+            _wrong_bias(lambda gamma, beta, weight, bias: weight * beta + bias[:, None]),
+        ),
+        WrongAnswer(
+            "old bias dropped",
+            "The Linear still adds its own bias. The new bias is weight @ beta + bias.",
+            _wrong_bias(lambda gamma, beta, weight, bias: weight @ beta),
+        ),
+        WrongAnswer(
+            "gain applied to the bias too",
+            "The bias is added on the output side, after the weight, and gamma acts on the "
+            "input side.",
+            _wrong_bias(lambda gamma, beta, weight, bias: weight @ beta + gamma * bias),
+        ),
+        WrongAnswer(
+            "the given Linear changed in place",
+            "The result is right, but the weight and the bias that were given are now other "
+            "ones. Return new tensors.",
+            _fold_in_place,
+        ),
+    ),
+)
+
+
+# --- center_linear --------------------------------------------------------------------------------
+
+
+def _center_linear(weight: Tensor, bias: Tensor) -> Pair:
+    return _affine_map(lambda x: _centred(F.linear(x, weight, bias)), weight.shape[1], weight)
+
+
+CENTER_CASES = [
+    Case("a wide layer, 6 to 4", lambda: _linear(4, 6), EXACT),
+    Case("a tall layer, 3 to 7", lambda: _linear(7, 3), EXACT),
+    Case("a square weight, 5 to 5", lambda: _linear(5, 5), EXACT),
+    Case("a single output, which leaves nothing", lambda: _linear(1, 3), EXACT),
+    Case("a single input", lambda: _linear(4, 1), EXACT),
+    Case("weights of size 1e-6", lambda: _linear(4, 6, scale=1e-6), 1e-16),
+    Case("weights of size 1e4", lambda: _linear(4, 6, scale=1e4), 1e-10),
+    Case("weights and bias around 100", lambda: _linear(4, 6, offset=100.0), EXACT),
+    Case("a bias with equal entries", lambda: (_draw(4, 6), torch.full((4,), 3.0).double()), EXACT),
+    Case("columns that are centred already", lambda: (_centred(_draw(5, 3), 0), _draw(5)), EXACT),
+    Case("a transposed weight, not contiguous", lambda: (_draw(6, 4).T, _draw(4, seed=1)), EXACT),
+    Case("a flipped bias, every second entry", lambda: (_draw(4, 6), _draw(8).flip(0)[::2]), EXACT),
+    Case("float32", lambda: _linear(4, 6, dtype=torch.float32), 1e-5),
+]
+
+
+def _center_by_matrix(weight: Tensor, bias: Tensor) -> Pair:
+    d_out = len(bias)
+    centring = torch.eye(d_out, dtype=weight.dtype) - 1 / d_out
+    return centring @ weight, centring @ bias
+
+
+def _center_as_one_matrix(weight: Tensor, bias: Tensor) -> Pair:
+    columns = torch.cat([weight, bias[:, None]], dim=1)
+    columns = columns - columns.sum(0) / len(columns)
+    return columns[:, :-1], columns[:, -1]
+
+
+def _center_in_place(weight: Tensor, bias: Tensor) -> Pair:
+    weight -= _mean(weight, 0)
+    bias -= bias.mean()
+    return weight, bias
+
+
+def _centre_with(
+    new_weight: Callable[[Tensor], Tensor] = lambda weight: _centred(weight, 0),
+    new_bias: Callable[[Tensor], Tensor] = _centred,
+) -> Answer:
+    """Weight and bias centred, for a mistake to replace one of the two."""
+    return lambda weight, bias: (new_weight(weight), new_bias(bias))
+
+
+def _minus_sum_over(v: Tensor, n: int) -> Tensor:
+    """`v` minus its sum over the outputs divided by `n`, which is right for `n` outputs."""
+    return v - v.sum(0) / torch.tensor(n)
+
+
+CENTER_LINEAR = Exercise(
+    title="Centre a Linear, so that RMSNorm after it does what LayerNorm did",
+    oracle=_center_linear,
+    cases=CENTER_CASES,
+    variants=(_center_by_matrix, _center_as_one_matrix),
+    wrong=(
+        WrongAnswer(
+            "centred over the inputs",
+            "LayerNorm subtracts the mean over the outputs. In torch's layout, (d_out, d_in), "
+            "that is the mean of each column.",
+            _centre_with(new_weight=_centred),
+        ),
+        WrongAnswer(
+            "centred over inputs and outputs",
+            "Only the mean of each column has to go. Taking the mean of each row away as well "
+            "changes what the layer computes.",
+            _centre_with(new_weight=lambda weight: _centred(_centred(weight, 0), 1)),
+        ),
+        WrongAnswer(
+            "one mean for the whole weight",
+            "Each input has its own mean over the outputs, so each column loses its own mean.",
+            _centre_with(new_weight=lambda weight: weight - weight.mean()),
+        ),
+        WrongAnswer(
+            "weight not centred",
+            "Centring the bias takes a constant away. The part of the mean that depends on x "
+            "comes from the weight.",
+            _centre_with(new_weight=lambda weight: weight.clone()),
+        ),
+        WrongAnswer(
+            "bias not centred",
+            "The bias is part of the output, so its mean is part of the mean that LayerNorm "
+            "subtracts.",
+            _centre_with(new_bias=lambda bias: bias.clone()),
+        ),
+        WrongAnswer(
+            "bias set to zero",
+            "Only the mean of the bias goes. The differences between its entries stay.",
+            _centre_with(new_bias=lambda bias: bias * 0),
+        ),
+        WrongAnswer(
+            "mean taken with d_out - 1",
+            "The mean that LayerNorm subtracts is the sum over d_out outputs divided by d_out. "
+            "The n - 1 belongs to a variance.",
+            lambda weight, bias: tuple(_minus_sum_over(v, len(bias) - 1) for v in (weight, bias)),
+        ),
+        WrongAnswer(
+            "mean taken with d_in",
+            "The sum runs over the d_out outputs, so it is divided by d_out.",
+            lambda weight, bias: tuple(_minus_sum_over(v, weight.shape[1]) for v in (weight, bias)),
+        ),
+        WrongAnswer(
+            "sum subtracted in place of the mean",
+            "The sum over the outputs has to be divided by their number before it is subtracted.",
+            lambda weight, bias: tuple(_minus_sum_over(v, 1) for v in (weight, bias)),
+        ),
+        WrongAnswer(
+            "mean added",
+            "The mean over the outputs is subtracted. Added, it is doubled.",
+            lambda weight, bias: tuple(_minus_sum_over(v, -len(bias)) for v in (weight, bias)),
+        ),
+        WrongAnswer(
+            "divided by the standard deviation too",
+            "RMSNorm does the division, and it depends on x. The Linear only has to produce an "
+            "output with mean zero.",
+            lambda weight, bias: tuple(
+                _centred(v, 0) / (_var(v, 0) + 1e-5).sqrt() for v in (weight, bias)
+            ),
+        ),
+        WrongAnswer(
+            "weight returned as (d_in, d_out)",
+            "torch stores the weight of a Linear as (d_out, d_in), and the new one has to have "
+            "that layout too.",
+            _centre_with(new_weight=lambda weight: _centred(weight, 0).T),
+        ),
+        WrongAnswer(
+            "the given Linear changed in place",
+            "The result is right, but the weight and the bias that were given are now other "
+            "ones. Return new tensors.",
+            _center_in_place,
+        ),
+    ),
+)
+
+
+EXERCISES: dict[str, Exercise] = {
+    "layer_norm": LAYER_NORM,
+    "rms_norm": RMS_NORM,
+    "layer_norm_backward": LAYER_NORM_BACKWARD,
+    "rms_norm_backward": RMS_NORM_BACKWARD,
+    "batch_norm": BATCH_NORM,
+    "fold_into_linear": FOLD_INTO_LINEAR,
+    "center_linear": CENTER_LINEAR,
+}

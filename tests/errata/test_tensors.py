@@ -1,4 +1,4 @@
-"""What people get wrong about tensors and about checking: each wrong form fails, the right one holds."""
+"""What people get wrong about tensors and checks: each wrong form fails, the right one holds."""
 
 import math
 
@@ -7,16 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-
-@pytest.fixture(autouse=True)
-def _exact():
-    """Float64 by default, and the same numbers in every run."""
-    torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(before)
 
 
 def test_e26_two_curves_that_overlap_are_not_equal():
@@ -80,7 +70,7 @@ def test_e91_a_product_that_lost_its_sign_is_another_number():
     as_printed = torch.tensor([[15.0, 26.0], [37.0, 48.0]])
     hadamard = torch.tensor([[5.0, 12.0], [21.0, 32.0]])
     assert (as_printed - a * b).abs().min() >= 10
-    assert (a @ b - a * b).abs().min() >= 11
+    assert (a @ b - a * b).abs().min() >= 10
     torch.testing.assert_close(a @ b, torch.tensor([[19.0, 22.0], [43.0, 50.0]]))
     torch.testing.assert_close(a * b, hadamard)
     torch.testing.assert_close(torch.einsum("ij,ij->ij", a, b), hadamard)

@@ -21,17 +21,19 @@ def text(source: str, *tags: str):
     return new_markdown_cell(source, metadata={"tags": list(tags)} if tags else {})
 
 
-def code(source: str, *tags: str, outputs=(), count: int | None = 1, id: str | None = None):
-    """A code cell that was run, unless `count` is None."""
+def code(source: str, *tags: str, outputs=(), count: int | None = 1, name: str | None = None):
+    """A code cell with this id that was run, unless `count` is None."""
     cell = new_code_cell(source, outputs=list(outputs), execution_count=count)
     cell.metadata = nbformat.from_dict({"tags": list(tags)} if tags else {})
-    if id is not None:
-        cell["id"] = id
+    if name is not None:
+        cell["id"] = name
     return cell
 
 
 def notebook(*cells):
-    return new_notebook(cells=list(cells))
+    book = new_notebook()
+    book.cells = list(cells)  # not as an argument: nbformat would repair what is wrong with them
+    return book
 
 
 def saved(folder: Path, name: str, *cells) -> Path:

@@ -1,4 +1,4 @@
-"""Protects `figures.show`: no figure without a text alternative and without the names of its axes."""
+"""Protects `figures.show`: no figure without a text alternative or the names of its axes."""
 
 import base64
 import io

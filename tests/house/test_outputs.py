@@ -37,7 +37,7 @@ def test_a_shimmer_along_the_edge_of_the_line_does_not_count():
 
 @pytest.mark.parametrize(
     "change",
-    [{"shift": 0.05}, {"shift": 1.0}, {"ylabel": "x"}, {"legend": "p = 2"}, {"ylabel": ""}],
+    [{"shift": 0.05}, {"shift": 1.0}, {"ylabel": "x"}, {"legend": "p = 2"}, {"ylabel": "yy"}],
     ids=str,
 )
 def test_a_moved_line_or_another_label_counts(change):
@@ -56,14 +56,18 @@ def test_a_transparent_ground_is_read_as_white():
     assert compared(flat((0, 0, 0, 0)), flat("black"))
 
 
-@pytest.mark.parametrize("colours", ["white black", "#777777 #bb7777", "#777777 #77bb77", "#777777 #7777bb"])
+@pytest.mark.parametrize(
+    "colours", ["white black", "#777777 #bb7777", "#777777 #77bb77", "#777777 #7777bb"]
+)
 def test_a_change_of_any_colour_channel_counts(colours):
     assert compared(*map(flat, colours.split()))
 
 
 def test_a_heat_map_agrees_up_to_rounding_and_no_further():
     def heat(change=0.0, jitter=0.0):
-        values = np.outer(np.arange(6.0), np.arange(6.0)) + jitter * np.sin(np.arange(36)).reshape(6, 6)
+        values = np.outer(np.arange(6.0), np.arange(6.0)) + jitter * np.sin(np.arange(36)).reshape(
+            6, 6
+        )
         values[2, 3] += change
         figure, axes = plt.subplots()
         figure.colorbar(axes.imshow(values, vmin=0, vmax=25), label="product")
@@ -192,5 +196,7 @@ def test_a_changed_first_sentence_counts_outside_the_island_too(explorer):
 
 def test_html_stored_as_a_list_of_lines_is_read_as_one_text(explorer):
     html = stored(explorer.spec)[0]["data"]["text/html"]
-    lines = [{"output_type": "execute_result", "data": {"text/html": html.splitlines(keepends=True)}}]
+    lines = [
+        {"output_type": "execute_result", "data": {"text/html": html.splitlines(keepends=True)}}
+    ]
     assert picture_differences(lines, stored(explorer.spec)) == []

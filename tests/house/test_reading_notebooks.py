@@ -21,9 +21,11 @@ def test_a_topic_is_the_one_name_of_a_chapter():
     assert len(topics) == len(set(topics))
 
 
-@pytest.mark.parametrize("name", ["normalization.ipynb", "8_norm.ipynb", "08-norm.ipynb", "08_Norm.ipynb"])
+@pytest.mark.parametrize(
+    "name", ["normalization.ipynb", "8_norm.ipynb", "08-norm.ipynb", "08_Norm.ipynb"]
+)
 def test_another_name_is_refused_and_the_message_says_what_is_expected(name):
-    with pytest.raises(ValueError, match="NN_topic.ipynb"):
+    with pytest.raises(ValueError, match=r"NN_topic\.ipynb"):
         topic(Path(name))
 
 

@@ -1,4 +1,4 @@
-"""Protects the canonical form: a run without a real change gives the same bytes, a change does not."""
+"""Protects the canonical form: a run without a real change gives the same bytes, no other does."""
 
 import json
 
@@ -19,13 +19,18 @@ HTML = (
 
 
 def run_of(words="3 numbers\n", jitter=0.0, shift=0.0, values="AAEC", widget="random-1", count=4):
-    """What a kernel sends back for one and the same notebook, with all that varies from run to run."""
+    """What a kernel sends back for one notebook, with all that varies from run to run."""
     cells = [
         text("# A chapter"),
         code(
-            "print()", outputs=[printed(words[:2]), printed(words[2:])], count=count, id="prints"
+            "print()", outputs=[printed(words[:2]), printed(words[2:])], count=count, name="prints"
         ),
-        code("show()", outputs=[shown(curve(jitter=jitter, shift=shift))], count=count + 1, id="shows"),
+        code(
+            "show()",
+            outputs=[shown(curve(jitter=jitter, shift=shift))],
+            count=count + 1,
+            name="shows",
+        ),
         code(
             "Explorer()",
             outputs=[
@@ -39,7 +44,7 @@ def run_of(words="3 numbers\n", jitter=0.0, shift=0.0, values="AAEC", widget="ra
                 )
             ],
             count=count + 2,
-            id="explores",
+            name="explores",
         ),
     ]
     for at, cell in enumerate(cells):
@@ -47,7 +52,11 @@ def run_of(words="3 numbers\n", jitter=0.0, shift=0.0, values="AAEC", widget="ra
     made = notebook(*cells)
     made.cells[0]["id"] = "title"
     made.metadata = nbformat.from_dict(
-        {"kernelspec": {"name": widget}, "widgets": {"state": widget}, "language_info": {"version": "3.9"}}
+        {
+            "kernelspec": {"name": widget},
+            "widgets": {"state": widget},
+            "language_info": {"version": "3.9"},
+        }
     )
     return made
 
@@ -95,9 +104,9 @@ def test_a_figure_that_agrees_keeps_its_stored_bytes_and_a_changed_one_does_not(
 
 def test_an_explorer_keeps_its_stored_values_within_one_step_only(path):
     refreshed(path, run_of(values="AAED"))
-    assert HTML % "AAEC" == nbformat.read(path, 4).cells[3].outputs[0].data["text/html"]
+    assert nbformat.read(path, 4).cells[3].outputs[0].data["text/html"] == HTML % "AAEC"
     refreshed(path, run_of(values="AAEE"))
-    assert HTML % "AAEE" == nbformat.read(path, 4).cells[3].outputs[0].data["text/html"]
+    assert nbformat.read(path, 4).cells[3].outputs[0].data["text/html"] == HTML % "AAEE"
 
 
 def test_a_changed_number_is_stored(path):
@@ -106,7 +115,7 @@ def test_a_changed_number_is_stored(path):
 
 def test_a_changed_number_beside_a_figure_that_agrees_is_stored(tmp_path):
     def run(words, jitter):
-        made = code("both()", outputs=[printed(words), shown(curve(jitter=jitter))], id="both")
+        made = code("both()", outputs=[printed(words), shown(curve(jitter=jitter))], name="both")
         return notebook(made)
 
     path = tmp_path / "42_answer.ipynb"
@@ -126,9 +135,15 @@ def test_a_print_in_two_pieces_is_stored_as_one(path):
 
 
 def test_stdout_and_stderr_stay_apart(tmp_path):
-    run = notebook(code("x", outputs=[printed("a"), printed("b", "stderr"), printed("c")], id="x"))
+    run = notebook(
+        code("x", outputs=[printed("a"), printed("b", "stderr"), printed("c")], name="x")
+    )
     outputs = canonical(run, notebook()).cells[0].outputs
-    assert [(o.name, o.text) for o in outputs] == [("stdout", "a"), ("stderr", "b"), ("stdout", "c")]
+    assert [(o.name, o.text) for o in outputs] == [
+        ("stdout", "a"),
+        ("stderr", "b"),
+        ("stdout", "c"),
+    ]
 
 
 def test_results_carry_the_number_of_their_cell(path):
@@ -140,7 +155,7 @@ def test_results_carry_the_number_of_their_cell(path):
 
 def test_a_timing_keeps_its_stored_output_while_its_cell_stays_the_same(tmp_path):
     def run(seconds, source="timeit()"):
-        return notebook(code(source, "timing", outputs=[printed(f"{seconds} s\n")], id="times"))
+        return notebook(code(source, "timing", outputs=[printed(f"{seconds} s\n")], name="times"))
 
     path = tmp_path / "42_answer.ipynb"
     nbformat.write(run(1.0), path)
@@ -148,16 +163,22 @@ def test_a_timing_keeps_its_stored_output_while_its_cell_stays_the_same(tmp_path
     assert b"1.0 s" in before
     assert refreshed(path, run(1.2)) == before
     assert b"1.3 s" in refreshed(path, run(1.3, "timeit(more)"))
-    nbformat.write(notebook(code("timeit()", "timing", count=None, id="times")), path)
+    nbformat.write(notebook(code("timeit()", "timing", count=None, name="times")), path)
     assert b"1.4 s" in refreshed(path, run(1.4))
 
 
 def test_the_file_is_written_with_sorted_keys_and_lines_that_diff_well(path):
     stored = path.read_text(encoding="utf-8")
-    assert stored == json.dumps(json.loads(stored), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    assert (
+        stored
+        == json.dumps(json.loads(stored), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    )
     source = "print()\nprint()"
-    write(notebook(code(source, id="two")), path)
-    assert json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"] == ["print()\n", "print()"]
+    write(notebook(code(source, name="two")), path)
+    assert json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"] == [
+        "print()\n",
+        "print()",
+    ]
     assert nbformat.read(path, 4).cells[0].source == source
 
 
@@ -175,9 +196,9 @@ def test_an_invalid_notebook_is_not_written(tmp_path):
 def test_a_run_is_top_to_bottom_in_a_fresh_kernel_and_leaves_the_original_alone(tmp_path):
     (tmp_path / "data.txt").write_text("read", encoding="utf-8")
     original = notebook(
-        code("x = 1\nprint(x)", count=7, id="a"),
-        code("from pathlib import Path\nPath('data.txt').read_text()", count=3, id="b"),
-        code("1 / 0", "raises-exception", count=None, id="c"),
+        code("x = 1\nprint(x)", count=7, name="a"),
+        code("from pathlib import Path\nPath('data.txt').read_text()", count=3, name="b"),
+        code("1 / 0", "raises-exception", count=None, name="c"),
     )
     original.cells[2].metadata["tags"] = ["raises-exception"]
     fresh = execute(original, cwd=tmp_path)
@@ -191,7 +212,7 @@ def test_a_run_is_top_to_bottom_in_a_fresh_kernel_and_leaves_the_original_alone(
 
 def test_a_cell_that_fails_stops_the_refresh_and_nothing_is_written(tmp_path, capsys):
     path = tmp_path / "42_answer.ipynb"
-    nbformat.write(notebook(code("1 / 0", count=None, id="fails")), path)
+    nbformat.write(notebook(code("1 / 0", count=None, name="fails")), path)
     before = path.read_bytes()
     with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         refresh.main([str(path)])

@@ -1,4 +1,4 @@
-"""Protects the weave: the library holds the cells tagged `export`, all of them, and nothing else."""
+"""Protects the weave: the library holds the cells tagged `export`, all and nothing else."""
 
 import runpy
 
@@ -20,7 +20,10 @@ def chapter(folder, *more, name=NAME):
         code("import math\nfrom pathlib import Path\n\nLIMIT = 3", "export"),
         text("## Build\n\n### Half of it"),
         code("not_in_the_library = 1"),
-        code('def half(x):\n    """Half."""\n    return x / 2\n\n\ndef _helper():\n    return 0', "export"),
+        code(
+            'def half(x):\n    """Half."""\n    return x / 2\n\n\ndef _helper():\n    return 0',
+            "export",
+        ),
         text("## Parity"),
         code("assert half(2) == 1"),
         code("class Answer:\n    value = 42", "export"),
@@ -132,7 +135,9 @@ def test_a_module_without_a_notebook_is_an_orphan_and_weaving_removes_it(woven):
     ("arguments", "found", "status"),
     [(["--check"], ["a.py"], 1), (["--check"], [], 0), ([], ["a.py"], 0)],
 )
-def test_the_command_fails_only_when_a_check_finds_something(monkeypatch, capsys, arguments, found, status):
+def test_the_command_fails_only_when_a_check_finds_something(
+    monkeypatch, capsys, arguments, found, status
+):
     calls = []
 
     def spy(**options):

@@ -20,7 +20,11 @@ nan, inf = float("nan"), float("inf")
     ("left", "right", "said"),
     [
         ((x + y) ** 2, x**2 + 2 * x * y + y**2, "the difference simplifies to 0 (SymPy)"),
-        (sympy.Matrix([x - x, 1]), sympy.Matrix([0, sympy.sin(x) ** 2 + sympy.cos(x) ** 2]), "all 2 entries"),
+        (
+            sympy.Matrix([x - x, 1]),
+            sympy.Matrix([0, sympy.sin(x) ** 2 + sympy.cos(x) ** 2]),
+            "all 2 entries",
+        ),
         (sympy.Integer(2), sympy.Rational(4, 2), "simplifies to 0"),
         (ones * 3, ones + 2, "3 numbers equal to within 1e-10"),
         (0.1 + 0.2, 0.3, "1 number equal"),
@@ -29,7 +33,9 @@ nan, inf = float("nan"), float("inf")
         (torch.zeros(2), ones[:2] - 1, "2 numbers"),
     ],
 )
-def test_what_is_equal_passes_and_the_printed_line_says_how_it_was_checked(left, right, said, capsys):
+def test_what_is_equal_passes_and_the_printed_line_says_how_it_was_checked(
+    left, right, said, capsys
+):
     witness("eq-some", left, right)
     out = capsys.readouterr().out
     assert out.startswith("eq-some holds: ")
