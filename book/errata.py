@@ -21,13 +21,7 @@ ERRATA = Path(__file__).with_name("errata.yml")
 
 # E-01 is an error in common notes, P-1 a slip in a published paper.
 ID = re.compile(r"E-(?:0[1-9]|[1-9]\d+)|P-[1-9]\d*")
-SEVERITIES = {
-    "wrong": "Wrong: false as written, or the code misbehaves.",
-    "imprecise": "Imprecise: true only under a condition that is not stated.",
-    "dubious": "Dubious: the evidence does not support it as stated.",
-    "label": "Label: a name, a caption or a mark is wrong.",
-    "gap": "Gap: something needed is missing.",
-}
+SEVERITIES = ("wrong", "imprecise", "dubious", "label", "gap")  # told apart on the page
 SECTIONS = {
     "the-question": "The question",
     "derivation": "Derivation",
@@ -45,7 +39,7 @@ class Erratum:
     """One entry of `errata.yml`. Texts are MyST Markdown, with inline mathematics in dollars."""
 
     id: str
-    severity: str  # a key of SEVERITIES
+    severity: str  # one of SEVERITIES
     chapter: str  # the stem of a notebook, such as 08_normalization
     section: str  # a key of SECTIONS
     title: str
@@ -123,9 +117,8 @@ def _paragraphs(erratum: Erratum) -> Iterator[str]:
     yield f"*Why it is tempting:* {erratum.tempting}"
     yield f"*Right:* {erratum.right}"
     yield f"*Evidence:* {erratum.evidence}" + (f" Test: `{erratum.test}`." if erratum.test else "")
-    links = (
-        f"[{SECTIONS[erratum.section]}](../../notebooks/{erratum.chapter}.ipynb#{erratum.section})"
-    )
+    place = f"{_title(erratum.chapter)}: {SECTIONS[erratum.section]}"
+    links = f"[{place}](../../notebooks/{erratum.chapter}.ipynb#{erratum.section})"
     if erratum.exercise:
         links += f", {{ref}}`{erratum.exercise}`"
     yield f"*In the chapter:* {links}."
@@ -155,6 +148,9 @@ def _entry(item: object, position: int) -> Erratum:
             )
         if problem := _problem(field, value):
             raise ValueError(f"{name}: field {field!r} {problem}, got {value!r}")
+    prefix = f"test_{item['id'].lower().replace('-', '')}_"
+    if not (item["test"] or prefix).startswith(prefix):
+        raise ValueError(f"{name}: field 'test' must start with {prefix}, got {item['test']!r}")
     if not (item["test"] or item["source"]):
         raise ValueError(f"{name}: field 'test' or field 'source' must say what the evidence is")
     return Erratum(**{**item, "source": tuple(item["source"] or ())})

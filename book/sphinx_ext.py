@@ -17,11 +17,11 @@ import unicodedata
 from collections.abc import Iterator
 from html import unescape
 from html.parser import HTMLParser
+from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import ziamath
 from docutils import nodes
 from fontTools import subset
 from fontTools.ttLib import TTFont
@@ -93,7 +93,9 @@ def _math_font(out: Path) -> None:
         for math in re.findall(r"<math.*?</math>", page.read_text(encoding="utf-8"), re.S):
             text |= set(unescape(re.sub(r"<[^>]+>", "", math)))
     options = subset.Options(flavor="woff", layout_features=["*"])
-    font = subset.load_font(Path(ziamath.__file__).parent / "fonts/STIXTwoMath-Regular.ttf", options)
+    # ziamath is here for the font in it; importing it would be slow and warns.
+    (file,) = (f for f in files("ziamath") or [] if f.name == "STIXTwoMath-Regular.ttf")
+    font = subset.load_font(file.locate(), options)
     cutter = subset.Subsetter(options)
     # A browser sets a lone letter in italics, and takes those from another place of the font.
     italics = {chr(c) for c in [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)]}

@@ -1,12 +1,15 @@
 """The exercises of chapter 08: LayerNorm, RMSNorm and BatchNorm, backward passes, and folding.
 
 The oracles are torch's own operators and autograd, never the book's library. Every section has
-the same order: the oracle, the cases, the other right answers, the exercise with its wrong answers.
-A wrong answer is the right formula with one thing changed, so that its line shows the mistake.
+the same order: the oracle, the cases, a builder of wrong answers, other right answers, the
+exercise. A builder is the right computation in parts; a wrong answer replaces one part, so that
+its line shows the mistake and nothing else. Mistakes that several exercises invite are written
+once, as functions from a builder to wrong answers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,10 +20,14 @@ from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer
 
-# --- What the sections share: inputs and small pieces of formulas ---------------------------------
-
-# An honest float64 answer differs from the oracle by rounding, which is far below this.
+EPS = 1e-5
+# An honest float64 answer differs from the oracle by rounding only, which is far below this.
 EXACT = 1e-11
+# torch's float32 kernels multiply before they subtract, and lose about this much at a large mean.
+LARGE_MEAN = 1e-2
+
+
+# --- Inputs that several exercises share ----------------------------------------------------------
 
 
 def _draw(
@@ -46,33 +53,18 @@ def _with_row(x: Tensor, row: int, value: float) -> Tensor:
     return x
 
 
-def _mean(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    return x.mean(dim, keepdim=True)
+def _large_mean() -> Tensor:
+    """Float32 rows of 8192 + 1 and 8192 - 1, as many of each.
 
-
-def _centred(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    return x - _mean(x, dim)
-
-
-def _var(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    return _mean(_centred(x, dim).square(), dim)
-
-
-def _bessel_var(x: Tensor) -> Tensor:
-    return _centred(x).square().sum(-1, keepdim=True) / (x.shape[-1] - 1)
-
-
-def _mean_square(x: Tensor, dim: int | tuple[int, ...] = -1) -> Tensor:
-    return _mean(x.square(), dim)
-
-
-def _sample_axes(x: Tensor) -> tuple[int, ...]:
-    """All axes but the first; of a single vector, its only one."""
-    return tuple(range(1, x.dim())) or (0,)
-
-
-def _all_axes(x: Tensor) -> tuple[int, ...]:
-    return tuple(range(x.dim()))
+    Their squares lose the last digit, so that E[x^2] - E[x]^2 is 0 in whatever order one sums,
+    while the variance is 1.
+    """
+    signs = [
+        [1, -1, 1, -1, 1, -1, 1, -1],
+        [1, 1, -1, -1, 1, 1, -1, -1],
+        [1, 1, 1, 1, -1, -1, -1, -1],
+    ]
+    return 8192 + torch.tensor(signs, dtype=torch.float32)
 
 
 @dataclass(frozen=True)
@@ -81,15 +73,21 @@ class Rows:
 
     name: str
     make: Callable[[], Tensor]
-    eps: float = 1e-5
+    eps: float = EPS
     tol: float = EXACT
-    # Half precision rounds gradients too coarsely to compare.
+    # Off for half precision, which rounds gradients too coarsely to compare.
     grad: bool = True
+
+
+def _half_rows(name: str, dtype: torch.dtype, scale: float = 1.0, eps: float = EPS) -> Rows:
+    """Rows in half precision. An answer may round twice, before the gain and after it."""
+    tol = 2.5 * torch.finfo(dtype).eps
+    return Rows(name, lambda: _draw(3, 8, scale=scale, dtype=dtype), eps, tol, grad=False)
 
 
 # LayerNorm, RMSNorm and both backward passes are tried on all of these.
 ROWS = (
-    Rows("four rows of six", lambda: _draw(4, 6, offset=0.5)),
+    Rows("two sequences of three rows", lambda: _draw(2, 3, 6, offset=0.5)),
     Rows("a square matrix", lambda: _draw(5, 5, offset=0.5)),
     Rows("leading dimensions 2, 1 and 3", lambda: _draw(2, 1, 3, 5, scale=2.0)),
     Rows("a single vector", lambda: _draw(7, offset=-1.0)),
@@ -102,22 +100,19 @@ ROWS = (
     Rows("a row of zeros among others", lambda: _with_row(_draw(3, 6), 0, 0.0)),
     Rows("a transposed matrix, not contiguous", lambda: _draw(6, 4, offset=0.5).T),
     Rows("a flipped matrix, every second column", lambda: _draw(3, 10).flip(0)[:, ::2]),
-    Rows(
-        "float32 with mean 3000 and spread 1",
-        lambda: _draw(4, 8, offset=3e3, dtype=torch.float32),
-        tol=2e-3,
-    ),
+    Rows("float32 rows of mean 8192 and spread 1", _large_mean, tol=LARGE_MEAN),
 )
 
 
-def _forward_case(rows: Rows, parameters: int) -> Case:
-    """`x`, then a gain and perhaps a bias (`parameters` says how many), then `eps`."""
+def _forward_case(rows: Rows, vectors: int) -> Case:
+    """`x`, then as many vectors (gain, bias) as the norm has, then `eps`."""
 
     def inputs() -> tuple[Any, ...]:
         x = rows.make()
-        d = x.shape[-1]
-        vectors = [_draw(d, offset=0.5, seed=1 + i, dtype=x.dtype) for i in range(parameters)]
-        return (*(t.requires_grad_(rows.grad) for t in (x, *vectors)), rows.eps)
+        parameters = [
+            _draw(x.shape[-1], offset=0.5, seed=1 + i, dtype=x.dtype) for i in range(vectors)
+        ]
+        return (*(t.requires_grad_(rows.grad) for t in (x, *parameters)), rows.eps)
 
     return Case(rows.name, inputs, rows.tol, rows.grad)
 
@@ -133,6 +128,209 @@ def _backward_case(rows: Rows) -> Case:
     return Case(rows.name, inputs, rows.tol)
 
 
+# --- The parts of a norm, and the mistakes that several norms invite ------------------------------
+
+Dims = int | tuple[int, ...]
+# From `x` and the dimensions that are averaged over.
+Statistic = Callable[[Tensor, Dims], Tensor]
+Axes = Callable[[Tensor], Dims]
+# From the mean square and `eps`: what the row is divided by.
+Divisor = Callable[[Tensor, float], Tensor]
+# Takes parts by name, and gives the right answer with these parts in place of its own.
+Builder = Callable[..., Answer]
+
+
+def _mean(x: Tensor, dim: Dims = -1) -> Tensor:
+    return x.mean(dim, keepdim=True)
+
+
+def _centred(x: Tensor, dim: Dims = -1) -> Tensor:
+    return x - _mean(x, dim)
+
+
+def _as_it_is(x: Tensor, dim: Dims = -1) -> Tensor:
+    return x
+
+
+def _mean_square(x: Tensor, dim: Dims = -1) -> Tensor:
+    return _mean(x.square(), dim)
+
+
+def _var(x: Tensor, dim: Dims = -1) -> Tensor:
+    return _mean_square(_centred(x, dim), dim)
+
+
+def _var_by_difference(x: Tensor, dim: Dims = -1) -> Tensor:
+    return _mean_square(x, dim) - _mean(x, dim).square()
+
+
+def _last(x: Tensor) -> Dims:
+    return -1
+
+
+def _all_but_first(x: Tensor) -> Dims:
+    return tuple(range(1, x.dim())) or 0
+
+
+def _all(x: Tensor) -> Dims:
+    return tuple(range(x.dim()))
+
+
+def _root(square: Tensor, eps: float) -> Tensor:
+    return (square + eps).sqrt()
+
+
+def _affine(x_hat: Tensor, weight: Tensor, bias: Tensor | float = 0.0) -> Tensor:
+    return x_hat * weight + bias
+
+
+def _divided(a: Tensor, n: int) -> Tensor:
+    """`a / n`, but infinite or nan for `n = 0`, as torch has it."""
+    return a / torch.tensor(n)
+
+
+def _widened(x: Tensor) -> Tensor:
+    """`x` in float32 if it is shorter than that, otherwise as it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _divisor_mistakes(build: Builder, square: str) -> tuple[WrongAnswer, ...]:
+    """What goes wrong on the way from the `square` (its name) to what the row is divided by."""
+    return (
+        WrongAnswer(
+            "eps outside the root",
+            f"The divisor is sqrt({square} + eps), not sqrt({square}) + eps. What is much smaller "
+            "than sqrt(eps) should stay small, and this blows it up.",
+            build(divisor=lambda square, eps: square.sqrt() + eps),
+        ),
+        WrongAnswer(
+            "eps forgotten",
+            f"The divisor is sqrt({square} + eps). Without eps it can be zero, and the result nan.",
+            build(divisor=lambda square, eps: square.sqrt()),
+        ),
+        WrongAnswer(
+            "eps added twice",
+            "eps belongs under the root and nowhere else. Added to the root as well, it makes "
+            "the divisor a little too large everywhere.",
+            build(divisor=lambda square, eps: (square + eps).sqrt() + eps),
+        ),
+        WrongAnswer(
+            "eps as a lower limit",
+            f"eps is added to the {square} of every size. A lower limit changes the small ones only.",
+            build(divisor=lambda square, eps: square.clamp_min(eps).sqrt()),
+        ),
+        WrongAnswer(
+            "root forgotten",
+            f"The divisor is the root of the {square}, which has the unit of x. Without the root "
+            "the result depends on that unit.",
+            build(divisor=lambda square, eps: square + eps),
+        ),
+    )
+
+
+def _statistic_mistakes(build: Builder, square: Statistic, name: str) -> tuple[WrongAnswer, ...]:
+    """What goes wrong in averaging over the last dimension; `square` is right, `name` its name."""
+    return (
+        WrongAnswer(
+            "sum in place of the mean",
+            f"The {name} is a mean, so the sum of the squares is divided by d. Without that the "
+            "result is too small by a factor of sqrt(d).",
+            build(square=lambda x, dim: square(x, dim) * x.shape[-1]),
+        ),
+        WrongAnswer(
+            "division by d - 1",
+            f"The {name} of a norm is the sum of the squares divided by d. `Tensor.var` divides by "
+            "d - 1 (Bessel's correction) unless it is told `correction=0`.",
+            build(square=lambda x, dim: _divided(square(x, dim) * x.shape[-1], x.shape[-1] - 1)),
+        ),
+        WrongAnswer(
+            "keepdim forgotten",
+            "Without `keepdim=True` the statistic loses its last dimension. It then lines up "
+            "with the columns, or does not fit at all.",
+            build(square=lambda x, dim: square(x, dim).squeeze(dim)),
+        ),
+        WrongAnswer(
+            "statistics over the batch axis",
+            "That is BatchNorm's axis. Here each row is normalised by itself, so that it does "
+            "not depend on the other rows.",
+            build(axes=lambda x: 0),
+        ),
+        WrongAnswer(
+            "statistics over all axes of a sample",
+            "Each position is normalised by itself, over the last dimension only. Here all "
+            "positions of a sample share their statistics.",
+            build(axes=_all_but_first),
+        ),
+        WrongAnswer(
+            "statistics over the whole tensor",
+            "`mean()` without `dim` gives one number for the whole batch. Each row needs its own.",
+            build(axes=_all),
+        ),
+    )
+
+
+def _gain_mistakes(build: Builder) -> tuple[WrongAnswer, ...]:
+    return (
+        WrongAnswer(
+            "gain forgotten",
+            "What was normalised is multiplied by `weight`, entry by entry.",
+            build(affine=lambda x_hat, weight, bias=0.0: x_hat + 0 * weight + bias),
+        ),
+        WrongAnswer(
+            "gain of 1 + weight",
+            "Some models, Gemma among them, store the gain minus one. torch multiplies by "
+            "`weight` as it is.",
+            build(affine=lambda x_hat, weight, bias=0.0: x_hat * (1 + weight) + bias),
+        ),
+        WrongAnswer(
+            "gain as a dot product",
+            "The gain is a vector that multiplies entry by entry. A product with `@` mixes the "
+            "features into one number.",
+            build(
+                affine=lambda x_hat, weight, bias=0.0: (
+                    (x_hat @ weight.flatten().to(x_hat.dtype)).unsqueeze(-1) + bias
+                )
+            ),
+        ),
+    )
+
+
+def _bias_mistakes(build: Builder) -> tuple[WrongAnswer, ...]:
+    return (
+        WrongAnswer(
+            "bias forgotten",
+            "After the gain, `bias` is added. What was constant comes out as exactly the bias.",
+            build(affine=lambda x_hat, weight, bias: x_hat * weight),
+        ),
+        WrongAnswer(
+            "bias added before the gain",
+            "The gain comes first and the bias second. In the other order the bias is "
+            "multiplied by the gain too.",
+            build(affine=lambda x_hat, weight, bias: (x_hat + bias) * weight),
+        ),
+    )
+
+
+def _norm(
+    *,
+    centre: Statistic,
+    square: Statistic,
+    axes: Axes = _last,
+    divisor: Divisor = _root,
+    affine: Callable[..., Tensor] = _affine,
+    widened: Callable[[Tensor], Tensor] = _widened,
+) -> Answer:
+    """LayerNorm or RMSNorm in parts: `affine(centre(x) / divisor(square(x)))`, in float32 at least."""
+
+    def answer(x: Tensor, *vectors_and_eps: Any) -> Tensor:
+        *vectors, eps = vectors_and_eps
+        wide, dim = widened(x), axes(x)
+        x_hat = centre(wide, dim) / divisor(square(wide, dim), eps)
+        return affine(x_hat, *vectors).to(x.dtype)
+
+    return answer
+
+
 # --- layer_norm -----------------------------------------------------------------------------------
 
 
@@ -140,18 +338,14 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
 
+# One case in half precision, and a tame one: that squares overflow is for rms_norm to find.
 LAYER_NORM_CASES = [
-    *(_forward_case(rows, parameters=2) for rows in ROWS),
-    _forward_case(
-        Rows(
-            "bfloat16 rows",
-            lambda: _draw(3, 8, dtype=torch.bfloat16),
-            tol=3e-2,
-            grad=False,
-        ),
-        parameters=2,
-    ),
+    _forward_case(rows, vectors=2) for rows in (*ROWS, _half_rows("bfloat16 rows", torch.bfloat16))
 ]
+
+
+def _layer(*, centre: Statistic = _centred, square: Statistic = _var, **parts: Any) -> Answer:
+    return _norm(centre=centre, square=square, **parts)
 
 
 def _layer_norm_by_var_mean(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -159,180 +353,60 @@ def _layer_norm_by_var_mean(x: Tensor, weight: Tensor, bias: Tensor, eps: float)
     return torch.addcmul(bias, (x - mean) * torch.rsqrt(var + eps), weight)
 
 
-def _layer_norm_by_projection(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+def _layer_norm_by_einsum(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     d = x.shape[-1]
-    ones = torch.ones(d, dtype=x.dtype)
-    centred = x - torch.outer(x.reshape(-1, d) @ ones / d, ones).reshape(x.shape)
+    centred = x - torch.einsum("...i->...", x)[..., None] / d
     var = torch.einsum("...i,...i->...", centred, centred) / d
     return centred / (var + eps).sqrt()[..., None] * weight + bias
-
-
-def _layer_norm_without_keepdim(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    mean, var = x.mean(-1), x.var(-1, correction=0)
-    return (x - mean) / (var + eps).sqrt() * weight + bias
-
-
-def _layer_norm_with_constant_statistics(
-    x: Tensor, weight: Tensor, bias: Tensor, eps: float
-) -> Tensor:
-    return (x - _mean(x).detach()) / (_var(x).detach() + eps).sqrt() * weight + bias
-
-
-def _layer_norm_over(axes: Callable[[Tensor], int | tuple[int, ...]]) -> Answer:
-    """LayerNorm but for the axes that the statistics run over."""
-    return lambda x, weight, bias, eps: (
-        _centred(x, axes(x)) / (_var(x, axes(x)) + eps).sqrt() * weight + bias
-    )
-
-
-def _layer_norm_divided_by(scale: Callable[[Tensor, float], Tensor]) -> Answer:
-    """LayerNorm but for what the centred row is divided by."""
-    return lambda x, weight, bias, eps: _centred(x) / scale(x, eps) * weight + bias
-
-
-def _layer_norm_finished_by(affine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Answer:
-    """LayerNorm but for what is done with the gain and the bias."""
-    return lambda x, weight, bias, eps: affine(_centred(x) / (_var(x) + eps).sqrt(), weight, bias)
 
 
 LAYER_NORM = Exercise(
     title="LayerNorm over the last dimension",
     oracle=_layer_norm,
     cases=LAYER_NORM_CASES,
-    variants=(_layer_norm_by_var_mean, _layer_norm_by_projection),
+    variants=(_layer(), _layer_norm_by_var_mean, _layer_norm_by_einsum),
     wrong=(
-        WrongAnswer(
-            "eps outside the root",
-            "The denominator is sqrt(var + eps), not sqrt(var) + eps. Rows much smaller than "
-            "sqrt(eps) should stay small, and this blows them up.",
-            _layer_norm_divided_by(lambda x, eps: _var(x).sqrt() + eps),
-        ),
-        WrongAnswer(
-            "eps forgotten",
-            "Without eps a constant row is divided by zero and becomes nan.",
-            _layer_norm_divided_by(lambda x, eps: _var(x).sqrt()),
-        ),
-        WrongAnswer(
-            "eps added twice",
-            "eps belongs under the root and nowhere else. Added to the root as well, it makes "
-            "every row a little too small.",
-            _layer_norm_divided_by(lambda x, eps: (_var(x) + eps).sqrt() + eps),
-        ),
-        WrongAnswer(
-            "eps as a lower limit of the variance",
-            "eps is added to every variance; max(var, eps) changes only the small ones and has "
-            "no gradient below eps.",
-            _layer_norm_divided_by(lambda x, eps: _var(x).clamp_min(eps).sqrt()),
-        ),
-        WrongAnswer(
-            "Bessel-corrected variance",
-            "LayerNorm divides the sum of squares by d, not by d - 1. `Tensor.var` divides by "
-            "d - 1 unless it is told `correction=0`.",
-            _layer_norm_divided_by(lambda x, eps: (_bessel_var(x) + eps).sqrt()),
-        ),
-        WrongAnswer(
-            "division by the variance",
-            "The centred row is divided by the standard deviation, the root of the variance. "
-            "Otherwise the result depends on the unit of x.",
-            _layer_norm_divided_by(lambda x, eps: _var(x) + eps),
-        ),
-        WrongAnswer(
-            "sum of squares in place of their mean",
-            "The variance is a mean, so the sum of squares has to be divided by d. Otherwise "
-            "the result is too small by a factor of sqrt(d).",
-            _layer_norm_divided_by(lambda x, eps: (_var(x) * x.shape[-1] + eps).sqrt()),
-        ),
-        WrongAnswer(
-            "mean absolute deviation in place of the standard deviation",
-            "LayerNorm measures the spread by the root of the mean square. The mean of the "
-            "absolute values is smaller than that.",
-            _layer_norm_divided_by(lambda x, eps: _mean(_centred(x).abs()) + eps),
-        ),
-        WrongAnswer(
-            "statistics over the batch axis",
-            "That is BatchNorm's axis. LayerNorm takes mean and variance within each row, so a "
-            "row does not depend on the other rows.",
-            _layer_norm_over(lambda x: 0),
-        ),
-        WrongAnswer(
-            "statistics over all axes of a sample",
-            "Each position has its own mean and variance, over the last dimension only. Here "
-            "all positions of a sample share them.",
-            _layer_norm_over(_sample_axes),
-        ),
-        WrongAnswer(
-            "statistics over the whole tensor",
-            "`mean()` without `dim` gives one number for the whole batch. Each row needs its "
-            "own mean and variance.",
-            _layer_norm_over(_all_axes),
-        ),
-        WrongAnswer(
-            "keepdim forgotten",
-            "Without `keepdim=True` the statistics lose their last dimension. They then line up "
-            "with the columns, or do not fit at all.",
-            _layer_norm_without_keepdim,
-        ),
+        *_divisor_mistakes(_layer, "variance"),
+        *_statistic_mistakes(_layer, _var, "variance"),
+        *_gain_mistakes(_layer),
+        *_bias_mistakes(_layer),
         WrongAnswer(
             "mean not subtracted",
             "The row is divided by its standard deviation but not centred first, so its mean "
             "stays in the result.",
-            lambda x, weight, bias, eps: x / (_var(x) + eps).sqrt() * weight + bias,
+            _layer(centre=_as_it_is),
         ),
         WrongAnswer(
             "RMSNorm in place of LayerNorm",
             "This divides by the root mean square and leaves the mean in. LayerNorm subtracts "
             "the mean first.",
-            lambda x, weight, bias, eps: x / (_mean_square(x) + eps).sqrt() * weight + bias,
+            _layer(centre=_as_it_is, square=_mean_square),
+        ),
+        WrongAnswer(
+            "mean square in place of the variance",
+            "The mean is subtracted from x above the fraction bar, but not below it. The "
+            "variance is the mean square of x - mean.",
+            _layer(square=_mean_square),
         ),
         WrongAnswer(
             "variance as E[x^2] - E[x]^2",
-            "Both terms are huge when the mean is large, and their difference keeps few "
-            "correct digits in float32. Subtract the mean first, then square.",
-            _layer_norm_divided_by(lambda x, eps: (_mean_square(x) - _mean(x) ** 2 + eps).sqrt()),
-        ),
-        WrongAnswer(
-            "gain forgotten",
-            "The normalised row is multiplied by `weight`, entry by entry, before the bias is "
-            "added.",
-            _layer_norm_finished_by(lambda x_hat, weight, bias: x_hat + bias),
-        ),
-        WrongAnswer(
-            "gain of 1 + weight",
-            "Some models, Gemma among them, store the gain minus one. torch multiplies by "
-            "`weight` as it is.",
-            _layer_norm_finished_by(lambda x_hat, weight, bias: x_hat * (1 + weight) + bias),
-        ),
-        WrongAnswer(
-            "gain as a dot product",
-            "The gain is a vector that multiplies entry by entry. A product with `@` mixes the "
-            "features into one number.",
-            _layer_norm_finished_by(
-                lambda x_hat, weight, bias: (x_hat @ weight).unsqueeze(-1) + bias
-            ),
-        ),
-        WrongAnswer(
-            "bias forgotten",
-            "After the gain, `bias` is added. A constant row should come out as exactly the bias.",
-            _layer_norm_finished_by(lambda x_hat, weight, bias: x_hat * weight),
-        ),
-        WrongAnswer(
-            "bias added before the gain",
-            "The gain comes first and the bias second. In the other order the bias is "
-            "multiplied by the gain too.",
-            _layer_norm_finished_by(lambda x_hat, weight, bias: (x_hat + bias) * weight),
+            "With a large mean both terms are huge and nearly equal, and in float32 their "
+            "difference keeps no correct digit. Subtract the mean first, then square.",
+            _layer(square=_var_by_difference),
         ),
         WrongAnswer(
             "statistics cut out of the graph",
             "The values are right and the gradients are not. Mean and variance depend on x, so "
             "they must not be detached or computed under `no_grad`.",
-            _layer_norm_with_constant_statistics,
+            _layer(
+                centre=lambda x, dim: x - _mean(x, dim).detach(),
+                square=lambda x, dim: _var(x, dim).detach(),
+            ),
         ),
         WrongAnswer(
             "float32 result for bfloat16 input",
-            "Computing in float32 is fine, but the result has to be cast back to the dtype of x.",
-            lambda x, weight, bias, eps: _layer_norm(x, weight, bias, eps).to(
-                torch.promote_types(x.dtype, torch.float32)
-            ),
+            "Computing in float32 is fine, but the result is cast back to the dtype of x.",
+            lambda x, weight, bias, eps: _widened(_layer_norm(x, weight, bias, eps)),
         ),
     ),
 )
@@ -345,29 +419,22 @@ def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
-def _half_rows(name: str, dtype: torch.dtype, scale: float, eps: float = 1e-5) -> Rows:
-    """Tolerance: two roundings, since an answer may cast back before or after the gain."""
-    tol = 2.5 * torch.finfo(dtype).eps
-    return Rows(name, lambda: _draw(3, 8, scale=scale, dtype=dtype), eps, tol, grad=False)
-
-
 RMS_NORM_CASES = [
-    _forward_case(rows, parameters=1)
+    _forward_case(rows, vectors=1)
     for rows in (
         *ROWS,
-        _half_rows("float16 rows", torch.float16, 1.0),
+        _half_rows("float16 rows", torch.float16),
         _half_rows("float16 rows of size 600, whose squares overflow", torch.float16, 600.0),
-        _half_rows(
-            "float16 rows of size 1e-4, whose squares underflow", torch.float16, 1e-4, eps=1e-8
-        ),
-        _half_rows("bfloat16 rows", torch.bfloat16, 1.0),
+        _half_rows("float16 rows of size 1e-4, whose squares vanish", torch.float16, 1e-4, 1e-8),
+        _half_rows("bfloat16 rows", torch.bfloat16),
     )
 ]
 
 
-def _widened(x: Tensor) -> Tensor:
-    """`x` in float32 if it is shorter than that, otherwise as it is."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+def _rms(
+    *, centre: Statistic = _as_it_is, square: Statistic = _mean_square, **parts: Any
+) -> Answer:
+    return _norm(centre=centre, square=square, **parts)
 
 
 def _rms_norm_cast_before_the_gain(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -375,250 +442,66 @@ def _rms_norm_cast_before_the_gain(x: Tensor, weight: Tensor, eps: float) -> Ten
     return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 
-def _rms_norm_by_vector_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def _rms_norm_as_a_length(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    # sqrt(d (mean square + eps)) is the length of x with one more entry, sqrt(d eps).
     wide, d = _widened(x), x.shape[-1]
-    # hypot(|x|, sqrt(d eps)) / sqrt(d) is the denominator, and its gradient at x = 0 must be 0.
-    squared = torch.einsum("...i,...i->...", wide, wide).unsqueeze(-1)
-    return (wide * d**0.5 / (squared + d * eps).sqrt() * weight).to(x.dtype)
-
-
-def _rms_norm_without_keepdim(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    wide = _widened(x)
-    return (wide / (wide.square().mean(-1) + eps).sqrt() * weight).to(x.dtype)
-
-
-def _rms_norm_divided_by(scale: Callable[[Tensor, float], Tensor]) -> Answer:
-    """RMSNorm but for what the row is divided by."""
-    return lambda x, weight, eps: (_widened(x) / scale(_widened(x), eps) * weight).to(x.dtype)
-
-
-def _rms_norm_finished_by(gain: Callable[[Tensor, Tensor], Tensor]) -> Answer:
-    """RMSNorm but for what is done with the gain."""
-    return lambda x, weight, eps: gain(_rms_norm(x, torch.ones_like(weight), eps), weight)
-
-
-def _rms_norm_over(axes: Callable[[Tensor], int | tuple[int, ...]]) -> Answer:
-    """RMSNorm but for the axes that the mean square runs over."""
-    return _rms_norm_divided_by(lambda x, eps: (_mean_square(x, axes(x)) + eps).sqrt())
+    length = F.pad(wide, (0, 1), value=math.sqrt(d * eps)).norm(dim=-1, keepdim=True)
+    return (wide * math.sqrt(d) / length * weight).to(x.dtype)
 
 
 RMS_NORM = Exercise(
     title="RMSNorm over the last dimension",
     oracle=_rms_norm,
     cases=RMS_NORM_CASES,
-    variants=(_rms_norm_cast_before_the_gain, _rms_norm_by_vector_norm),
+    variants=(_rms(), _rms_norm_cast_before_the_gain, _rms_norm_as_a_length),
     wrong=(
+        *_divisor_mistakes(_rms, "mean square"),
+        *_statistic_mistakes(_rms, _mean_square, "mean square"),
+        *_gain_mistakes(_rms),
         WrongAnswer(
-            "eps outside the root",
-            "The denominator is sqrt(mean(x^2) + eps), not the root plus eps. The two differ for "
-            "rows that are not much larger than sqrt(eps).",
-            _rms_norm_divided_by(lambda x, eps: _mean_square(x).sqrt() + eps),
-        ),
-        WrongAnswer(
-            "eps forgotten",
-            "Without eps a row of zeros is divided by zero and becomes nan.",
-            _rms_norm_divided_by(lambda x, eps: _mean_square(x).sqrt()),
-        ),
-        WrongAnswer(
-            "eps added twice",
-            "eps belongs under the root and nowhere else. Added to the root as well, it makes "
-            "every row a little too small.",
-            _rms_norm_divided_by(lambda x, eps: (_mean_square(x) + eps).sqrt() + eps),
-        ),
-        WrongAnswer(
-            "eps as a lower limit of the mean square",
-            "eps is added to every mean square; max(mean square, eps) changes only the small ones.",
-            _rms_norm_divided_by(lambda x, eps: _mean_square(x).clamp_min(eps).sqrt()),
-        ),
-        WrongAnswer(
-            "L2 norm in place of the root mean square",
-            "The squares are averaged, not summed. Dividing by the L2 norm makes the result too "
-            "small by a factor of sqrt(d).",
-            _rms_norm_divided_by(lambda x, eps: (_mean_square(x) * x.shape[-1] + eps).sqrt()),
-        ),
-        WrongAnswer(
-            "no root",
-            "The row is divided by the root of the mean square. Without the root the result "
-            "shrinks when x grows.",
-            _rms_norm_divided_by(lambda x, eps: _mean_square(x) + eps),
-        ),
-        WrongAnswer(
-            "mean taken with d - 1",
-            "The sum of squares is divided by d. There is no estimated mean here that would be "
-            "a reason for d - 1.",
-            _rms_norm_divided_by(
-                lambda x, eps: (x.square().sum(-1, keepdim=True) / (x.shape[-1] - 1) + eps).sqrt()
-            ),
-        ),
-        WrongAnswer(
-            "square of the mean in place of the mean of the squares",
+            "square of the mean in place of the mean square",
             "Square first, then average. In the other order positive and negative entries cancel.",
-            _rms_norm_divided_by(lambda x, eps: (_mean(x).square() + eps).sqrt()),
-        ),
-        WrongAnswer(
-            "mean absolute value in place of the root mean square",
-            "The size of a row is the root of its mean square. The mean of the absolute values "
-            "is never larger, and equal only if all entries have the same size.",
-            _rms_norm_divided_by(lambda x, eps: _mean(x.abs()) + eps),
+            _rms(square=lambda x, dim: _mean(x, dim).square()),
         ),
         WrongAnswer(
             "standard deviation in place of the root mean square",
             "RMSNorm takes the mean of x^2 as it is. The variance is that minus the squared "
             "mean, so the two differ as soon as a row has a mean.",
-            _rms_norm_divided_by(lambda x, eps: (_var(x) + eps).sqrt()),
+            _rms(square=_var),
         ),
         WrongAnswer(
             "LayerNorm in place of RMSNorm",
             "RMSNorm subtracts no mean. It only rescales the row.",
-            lambda x, weight, eps: _layer_norm(x, weight, torch.zeros_like(weight), eps),
+            _rms(centre=_centred, square=_var),
         ),
         WrongAnswer(
-            "mean square over the batch axis",
-            "Each row is divided by its own root mean square. Over the batch axis a row would "
-            "depend on the other rows.",
-            _rms_norm_over(lambda x: 0),
-        ),
-        WrongAnswer(
-            "mean square over all axes of a sample",
-            "Each position has its own root mean square, over the last dimension only. Here all "
-            "positions of a sample share one.",
-            _rms_norm_over(_sample_axes),
-        ),
-        WrongAnswer(
-            "mean square over the whole tensor",
-            "`mean()` without `dim` gives one number for the whole batch. Each row needs its own.",
-            _rms_norm_over(_all_axes),
-        ),
-        WrongAnswer(
-            "keepdim forgotten",
-            "Without `keepdim=True` the mean square loses its last dimension. It then lines up "
-            "with the columns, or does not fit at all.",
-            _rms_norm_without_keepdim,
-        ),
-        WrongAnswer(
-            "gain forgotten",
-            "The normalised row is multiplied by `weight`, entry by entry.",
-            _rms_norm_finished_by(lambda x_hat, weight: x_hat + 0 * weight),
-        ),
-        WrongAnswer(
-            "gain of 1 + weight",
-            "Some models, Gemma among them, store the gain minus one. torch multiplies by "
-            "`weight` as it is.",
-            _rms_norm_finished_by(lambda x_hat, weight: x_hat * (1 + weight)),
-        ),
-        WrongAnswer(
-            "gain as a dot product",
-            "The gain is a vector that multiplies entry by entry. A product with `@` mixes the "
-            "features into one number.",
-            _rms_norm_finished_by(lambda x_hat, weight: x_hat @ weight),
+            "mean square cut out of the graph",
+            "The values are right and the gradients are not. The mean square depends on x, so "
+            "it must not be detached or computed under `no_grad`.",
+            _rms(square=lambda x, dim: _mean_square(x, dim).detach()),
         ),
         WrongAnswer(
             "squares in half precision",
             "In float16 the square of anything from 256 on is infinite, and the square of a "
             "small number is zero. Square and average in float32, then cast back.",
-            lambda x, weight, eps: x / (_mean_square(x) + eps).sqrt() * weight,
+            _rms(widened=lambda x: x),
         ),
         WrongAnswer(
             "float32 result for half-precision input",
-            "Computing in float32 is right, but the result has to be cast back to the dtype of x.",
+            "Computing in float32 is right, but the result is cast back to the dtype of x.",
             lambda x, weight, eps: _widened(_rms_norm(x, weight, eps)),
         ),
         WrongAnswer(
             "float64 input rounded to float32",
             "`x.float()` widens half precision, but it also cuts float64 to half its digits. "
             "Widen only what is shorter than float32.",
-            lambda x, weight, eps: _rms_norm(x.float(), weight.float(), eps).to(x.dtype),
-        ),
-        WrongAnswer(
-            "mean square cut out of the graph",
-            "The values are right and the gradients are not. The mean square depends on x, so "
-            "it must not be detached or computed under `no_grad`.",
-            _rms_norm_divided_by(lambda x, eps: (_mean_square(x).detach() + eps).sqrt()),
+            _rms(widened=lambda x: x.float()),
         ),
     ),
 )
 
 
 # --- layer_norm_backward and rms_norm_backward ----------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What the backward formulas are made of; `s` is what the forward pass divided by."""
-
-    grad_out: Tensor
-    weight: Tensor
-    x: Tensor
-    x_hat: Tensor
-    s: Tensor
-
-    @property
-    def g(self) -> Tensor:
-        """The gradient with respect to `x_hat`."""
-        return self.grad_out * self.weight
-
-
-Formula = Callable[[Terms], Tensor]
-# From `x` and `eps`: the normalised rows, and what they were divided by.
-Normalised = Callable[[Tensor, float], tuple[Tensor, Tensor]]
-
-
-def _layer_normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    s = (_var(x) + eps).sqrt()
-    return _centred(x) / s, s
-
-
-def _rms_normalised(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    s = (_mean_square(x) + eps).sqrt()
-    return x / s, s
-
-
-def _layer_grad_x(t: Terms, average: Callable[[Tensor], Tensor] = _mean) -> Tensor:
-    return (t.g - average(t.g) - t.x_hat * average(t.g * t.x_hat)) / t.s
-
-
-def _rms_grad_x(t: Terms, average: Callable[[Tensor], Tensor] = _mean) -> Tensor:
-    return (t.g - t.x_hat * average(t.g * t.x_hat)) / t.s
-
-
-def _over_rows(x: Tensor) -> Tensor:
-    """The sum over all leading dimensions."""
-    return x.reshape(-1, x.shape[-1]).sum(0)
-
-
-def _grad_weight(t: Terms) -> Tensor:
-    return _over_rows(t.grad_out * t.x_hat)
-
-
-def _grad_bias(t: Terms) -> Tensor:
-    return _over_rows(t.grad_out)
-
-
-def _from_formulas(normalised: Normalised, *formulas: Formula) -> Answer:
-    def answer(grad_out: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-        terms = Terms(grad_out, weight, x, *normalised(x, eps))
-        return tuple(formula(terms) for formula in formulas)
-
-    return answer
-
-
-def _layer_backward(
-    grad_x: Formula = _layer_grad_x,
-    grad_weight: Formula = _grad_weight,
-    grad_bias: Formula = _grad_bias,
-    normalised: Normalised = _layer_normalised,
-) -> Answer:
-    """The backward pass of LayerNorm, for a mistake to replace one part of."""
-    return _from_formulas(normalised, grad_x, grad_weight, grad_bias)
-
-
-def _rms_backward(
-    grad_x: Formula = _rms_grad_x,
-    grad_weight: Formula = _grad_weight,
-    normalised: Normalised = _rms_normalised,
-) -> Answer:
-    """The backward pass of RMSNorm, for a mistake to replace one part of."""
-    return _from_formulas(normalised, grad_x, grad_weight)
 
 
 def _by_autograd(
@@ -644,11 +527,189 @@ def _rms_norm_backward(
 BACKWARD_CASES = [_backward_case(rows) for rows in ROWS]
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What the backward formulas are made of; `s` is what the forward pass divided by."""
+
+    grad_out: Tensor
+    weight: Tensor
+    x: Tensor
+    x_hat: Tensor
+    s: Tensor
+
+    @property
+    def g(self) -> Tensor:
+        """The gradient with respect to `x_hat`."""
+        return self.grad_out * self.weight
+
+    def without_gain(self) -> Terms:
+        """The same with a gain of one."""
+        return replace(self, weight=torch.ones_like(self.weight))
+
+
+Formula = Callable[[Terms], Tensor]
+Average = Callable[[Tensor], Tensor]
+
+
+def _layer_grad_x(t: Terms, average: Average = _mean) -> Tensor:
+    return (t.g - average(t.g) - t.x_hat * average(t.g * t.x_hat)) / t.s
+
+
+def _rms_grad_x(t: Terms, average: Average = _mean) -> Tensor:
+    return (t.g - t.x_hat * average(t.g * t.x_hat)) / t.s
+
+
+def _over_rows(x: Tensor) -> Tensor:
+    """The sum over all leading dimensions."""
+    return x.reshape(-1, x.shape[-1]).sum(0)
+
+
+def _grad_weight(t: Terms) -> Tensor:
+    return _over_rows(t.grad_out * t.x_hat)
+
+
+def _grad_bias(t: Terms) -> Tensor:
+    return _over_rows(t.grad_out)
+
+
+def _backward(
+    *formulas: Formula, centre: Statistic, square: Statistic, divisor: Divisor = _root
+) -> Answer:
+    """A backward pass in parts: a formula for each gradient, and those of the forward pass."""
+
+    def answer(grad_out: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
+        s = divisor(square(x, -1), eps)
+        terms = Terms(grad_out, weight, x, centre(x, -1) / s, s)
+        return tuple(formula(terms) for formula in formulas)
+
+    return answer
+
+
+def _layer_backward(
+    *,
+    grad_x: Formula = _layer_grad_x,
+    grad_weight: Formula = _grad_weight,
+    grad_bias: Formula = _grad_bias,
+    centre: Statistic = _centred,
+    square: Statistic = _var,
+    **parts: Any,
+) -> Answer:
+    return _backward(grad_x, grad_weight, grad_bias, centre=centre, square=square, **parts)
+
+
+def _rms_backward(
+    *,
+    grad_x: Formula = _rms_grad_x,
+    grad_weight: Formula = _grad_weight,
+    centre: Statistic = _as_it_is,
+    square: Statistic = _mean_square,
+    **parts: Any,
+) -> Answer:
+    return _backward(grad_x, grad_weight, centre=centre, square=square, **parts)
+
+
+def _backward_mistakes(build: Builder, grad_x: Callable[..., Tensor]) -> tuple[WrongAnswer, ...]:
+    """What goes wrong in either backward pass; `grad_x` is right."""
+    return (
+        WrongAnswer(
+            "gain not multiplied into the gradient",
+            "The output is weight * x_hat, so the gradient that arrives at x_hat is "
+            "g = grad_out * weight.",
+            build(grad_x=lambda t: grad_x(t.without_gain())),
+        ),
+        WrongAnswer(
+            "gain multiplied in last",
+            "The gain differs from entry to entry, so it has to be in g before the average over "
+            "the entries is taken.",
+            build(grad_x=lambda t: t.weight * grad_x(t.without_gain())),
+        ),
+        WrongAnswer(
+            "division by s forgotten",
+            "The forward pass divides by s, the root, so the gradient is divided by it too.",
+            build(grad_x=lambda t: t.s * grad_x(t)),
+        ),
+        WrongAnswer(
+            "division by s twice",
+            "With x_hat in the formula, one division by s is enough.",
+            build(grad_x=lambda t: grad_x(t) / t.s),
+        ),
+        WrongAnswer(
+            "x in place of x_hat in grad_x",
+            "The term that is subtracted is x_hat * mean(g * x_hat), with the normalised row in "
+            "both places.",
+            build(grad_x=lambda t: grad_x(replace(t, x_hat=t.x))),
+        ),
+        WrongAnswer(
+            "x_hat term with the wrong sign",
+            "When x grows along x_hat, the divisor grows too and weakens the effect. So the term "
+            "is subtracted.",
+            build(grad_x=lambda t: grad_x(t) + 2 * t.x_hat * _mean(t.g * t.x_hat) / t.s),
+        ),
+        WrongAnswer(
+            "sum in place of the mean in grad_x",
+            "The statistics of the forward pass are means over d entries, so the backward pass "
+            "averages over d entries as well.",
+            build(grad_x=lambda t: grad_x(t, lambda v: v.sum(-1, keepdim=True))),
+        ),
+        WrongAnswer(
+            "division by d - 1 in grad_x",
+            "The means of the forward pass divide by d, so those of its gradient do too.",
+            build(
+                grad_x=lambda t: grad_x(
+                    t, lambda v: _divided(v.sum(-1, keepdim=True), v.shape[-1] - 1)
+                )
+            ),
+        ),
+        WrongAnswer(
+            "averages over the batch axis",
+            "The entries of one row share their statistics, so the averages run over the last "
+            "dimension. Over the batch it would be BatchNorm's gradient.",
+            build(grad_x=lambda t: grad_x(t, lambda v: _mean(v, 0))),
+        ),
+        WrongAnswer(
+            "grad_weight without x_hat",
+            "weight multiplies x_hat, so its gradient is the sum of grad_out * x_hat.",
+            build(grad_weight=_grad_bias),
+        ),
+        WrongAnswer(
+            "grad_weight with x in place of x_hat",
+            "weight multiplies the normalised row x_hat and not x itself.",
+            build(grad_weight=lambda t: _over_rows(t.grad_out * t.x)),
+        ),
+        WrongAnswer(
+            "grad_weight with the gain in it",
+            "The derivative of weight * x_hat with respect to weight is x_hat. The gain belongs "
+            "in grad_x only.",
+            build(grad_weight=lambda t: _over_rows(t.g * t.x_hat)),
+        ),
+        WrongAnswer(
+            "grad_weight summed over the first dimension only",
+            "Every row uses the same weight, so its gradient is summed over all leading "
+            "dimensions and has the shape of weight.",
+            build(grad_weight=lambda t: (t.grad_out * t.x_hat).sum(0)),
+        ),
+        WrongAnswer(
+            "grad_weight not summed at all",
+            "Every row uses the same weight, so the contributions of all rows are added up. The "
+            "result has the shape of weight.",
+            build(grad_weight=lambda t: t.grad_out * t.x_hat),
+        ),
+        WrongAnswer(
+            "grad_weight averaged over the rows",
+            "The contributions of the rows are added. If the loss is a mean, grad_out already "
+            "says so.",
+            build(grad_weight=lambda t: _grad_weight(t) * t.x.shape[-1] / t.x.numel()),
+        ),
+    )
+
+
 def _layer_norm_backward_by_jacobian(
     grad_out: Tensor, x: Tensor, weight: Tensor, eps: float
 ) -> tuple[Tensor, ...]:
     d = x.shape[-1]
-    x_hat, s = _layer_normalised(x, eps)
+    var, mean = torch.var_mean(x, dim=-1, correction=0, keepdim=True)
+    s = torch.sqrt(var + eps)
+    x_hat = (x - mean) / s
     jacobian = torch.eye(d, dtype=x.dtype) - 1 / d - x_hat[..., :, None] * x_hat[..., None, :] / d
     grad_x = torch.einsum("...i,...ij->...j", grad_out * weight / s, jacobian)
     return grad_x, torch.einsum("...i,...i->i", grad_out, x_hat), torch.einsum("...i->i", grad_out)
@@ -664,112 +725,14 @@ def _rms_norm_backward_by_cube(
     return grad_x, torch.einsum("...i,...i->i", grad_out, x / r)
 
 
-def _without_gain(t: Terms) -> Terms:
-    return replace(t, weight=torch.ones_like(t.weight))
-
-
-def _wrong_in_both(
-    backward: Callable[..., Answer], grad_x: Callable[..., Tensor], s: str
-) -> tuple[WrongAnswer, ...]:
-    """The mistakes that either backward pass invites: `grad_x` is right, `s` names its divisor."""
-    return (
-        WrongAnswer(
-            "gain not multiplied into the gradient",
-            "The output is weight * x_hat, so the gradient that arrives at x_hat is "
-            "grad_out * weight.",
-            backward(grad_x=lambda t: grad_x(_without_gain(t))),
-        ),
-        WrongAnswer(
-            "gain multiplied in last",
-            "The gain differs from entry to entry, so it has to be in the gradient before the "
-            "average over the entries is taken.",
-            backward(grad_x=lambda t: t.weight * grad_x(_without_gain(t))),
-        ),
-        WrongAnswer(
-            f"division by {s} forgotten",
-            f"The forward pass divides by {s}, so the gradient is divided by it too.",
-            backward(grad_x=lambda t: t.s * grad_x(t)),
-        ),
-        WrongAnswer(
-            f"division by the square of {s}",
-            f"With x_hat in the formula, one division by {s} is enough.",
-            backward(grad_x=lambda t: grad_x(t) / t.s),
-        ),
-        WrongAnswer(
-            "x in place of x_hat in grad_x",
-            "The term that is subtracted is x_hat * mean(g * x_hat), with the normalised row in "
-            "both places.",
-            backward(grad_x=lambda t: grad_x(replace(t, x_hat=t.x))),
-        ),
-        WrongAnswer(
-            "x_hat term with the wrong sign",
-            "When x grows along x_hat the divisor grows too. That weakens the effect, so the "
-            "term is subtracted.",
-            backward(grad_x=lambda t: grad_x(t) + 2 * t.x_hat * _mean(t.g * t.x_hat) / t.s),
-        ),
-        WrongAnswer(
-            "sum in place of the mean",
-            "The statistics of the forward pass are means over d entries, so the backward pass "
-            "averages over d entries as well.",
-            backward(grad_x=lambda t: grad_x(t, lambda v: v.sum(-1, keepdim=True))),
-        ),
-        WrongAnswer(
-            "mean taken with d - 1",
-            "The forward pass divides by d, so its gradient does too.",
-            backward(
-                grad_x=lambda t: grad_x(t, lambda v: v.sum(-1, keepdim=True) / (v.shape[-1] - 1))
-            ),
-        ),
-        WrongAnswer(
-            "mean over the batch axis",
-            "The entries of one row share their statistics, so the averages run over the last "
-            "dimension. Over the batch it would be BatchNorm's gradient.",
-            backward(grad_x=lambda t: grad_x(t, lambda v: _mean(v, 0))),
-        ),
-        WrongAnswer(
-            "grad_weight without x_hat",
-            "weight multiplies x_hat, so its gradient is the sum of grad_out * x_hat.",
-            backward(grad_weight=_grad_bias),
-        ),
-        WrongAnswer(
-            "grad_weight with x in place of x_hat",
-            "weight multiplies the normalised row x_hat and not x itself.",
-            backward(grad_weight=lambda t: _over_rows(t.grad_out * t.x)),
-        ),
-        WrongAnswer(
-            "grad_weight with the gain in it",
-            "The derivative of weight * x_hat with respect to weight is x_hat. The gain belongs "
-            "in grad_x only.",
-            backward(grad_weight=lambda t: _over_rows(t.g * t.x_hat)),
-        ),
-        WrongAnswer(
-            "grad_weight summed over the first dimension only",
-            "Every row uses the same weight, so its gradient is summed over all leading "
-            "dimensions and has the shape of weight.",
-            backward(grad_weight=lambda t: (t.grad_out * t.x_hat).sum(0)),
-        ),
-        WrongAnswer(
-            "grad_weight not summed at all",
-            "Every row uses the same weight, so the contributions of all rows are added up. The "
-            "result has the shape of weight.",
-            backward(grad_weight=lambda t: t.grad_out * t.x_hat),
-        ),
-        WrongAnswer(
-            "grad_weight averaged over the rows",
-            "The contributions of the rows are added. Whether the loss is a mean is already in "
-            "grad_out.",
-            backward(grad_weight=lambda t: _grad_weight(t) * t.x.shape[-1] / t.x.numel()),
-        ),
-    )
-
-
 LAYER_NORM_BACKWARD = Exercise(
     title="Backward pass of LayerNorm",
     oracle=_layer_norm_backward,
     cases=BACKWARD_CASES,
     variants=(_layer_backward(), _layer_norm_backward_by_jacobian),
     wrong=(
-        *_wrong_in_both(_layer_backward, _layer_grad_x, "sqrt(var + eps)"),
+        *_divisor_mistakes(_layer_backward, "variance"),
+        *_backward_mistakes(_layer_backward, _layer_grad_x),
         WrongAnswer(
             "mean and variance treated as constants",
             "Both depend on every entry of the row. Each of them takes one term away from the "
@@ -789,8 +752,7 @@ LAYER_NORM_BACKWARD = Exercise(
         ),
         WrongAnswer(
             "x - mean in place of x_hat in grad_x",
-            "The row has to be divided by sqrt(var + eps) as well, in both places where x_hat "
-            "stands.",
+            "The centred row still has to be divided by s, in both places where x_hat stands.",
             _layer_backward(grad_x=lambda t: _layer_grad_x(replace(t, x_hat=_centred(t.x)))),
         ),
         WrongAnswer(
@@ -798,29 +760,13 @@ LAYER_NORM_BACKWARD = Exercise(
             "The forward pass divides the sum of squares by d, not by d - 1, and the backward "
             "pass has to use the same variance.",
             _layer_backward(
-                normalised=lambda x, eps: (
-                    _centred(x) / (s := (_bessel_var(x) + eps).sqrt()),
-                    s,
-                )
+                square=lambda x, dim: _divided(_var(x, dim) * x.shape[-1], x.shape[-1] - 1)
             ),
-        ),
-        WrongAnswer(
-            "eps outside the root",
-            "The forward pass divides by sqrt(var + eps), and the backward pass has to divide "
-            "by the same number.",
-            _layer_backward(
-                normalised=lambda x, eps: (_centred(x) / (s := _var(x).sqrt() + eps), s)
-            ),
-        ),
-        WrongAnswer(
-            "eps forgotten",
-            "Without eps the backward pass of a constant row divides by zero.",
-            _layer_backward(normalised=lambda x, eps: _layer_normalised(x, 0.0)),
         ),
         WrongAnswer(
             "RMSNorm's x_hat",
             "LayerNorm normalises x - mean. Here x_hat and its divisor come from x itself.",
-            _layer_backward(normalised=_rms_normalised),
+            _layer_backward(centre=_as_it_is, square=_mean_square),
         ),
         WrongAnswer(
             "grad_bias with the gain in it",
@@ -833,6 +779,15 @@ LAYER_NORM_BACKWARD = Exercise(
             "dimensions and has the shape of bias.",
             _layer_backward(grad_bias=lambda t: t.grad_out.sum(0)),
         ),
+        WrongAnswer(
+            "both sums over the first dimension only",
+            "Every row uses the same weight and the same bias, so both gradients are summed over "
+            "all leading dimensions.",
+            _layer_backward(
+                grad_weight=lambda t: (t.grad_out * t.x_hat).sum(0),
+                grad_bias=lambda t: t.grad_out.sum(0),
+            ),
+        ),
     ),
 )
 
@@ -842,7 +797,8 @@ RMS_NORM_BACKWARD = Exercise(
     cases=BACKWARD_CASES,
     variants=(_rms_backward(), _rms_norm_backward_by_cube),
     wrong=(
-        *_wrong_in_both(_rms_backward, _rms_grad_x, "the root mean square"),
+        *_divisor_mistakes(_rms_backward, "mean square"),
+        *_backward_mistakes(_rms_backward, _rms_grad_x),
         WrongAnswer(
             "root mean square treated as a constant",
             "It depends on every entry of the row, which takes x_hat * mean(g * x_hat) away "
@@ -859,37 +815,19 @@ RMS_NORM_BACKWARD = Exercise(
             "standard deviation in place of the root mean square",
             "RMSNorm divides by the root of the mean of x^2, without subtracting the mean. The "
             "backward pass has to divide by the same number.",
-            _rms_backward(normalised=lambda x, eps: (x / (s := (_var(x) + eps).sqrt()), s)),
-        ),
-        WrongAnswer(
-            "eps outside the root",
-            "The forward pass divides by sqrt(mean(x^2) + eps), and the backward pass has to "
-            "divide by the same number.",
-            _rms_backward(normalised=lambda x, eps: (x / (s := _mean_square(x).sqrt() + eps), s)),
-        ),
-        WrongAnswer(
-            "eps forgotten",
-            "Without eps the backward pass of a row of zeros divides by zero.",
-            _rms_backward(normalised=lambda x, eps: _rms_normalised(x, 0.0)),
+            _rms_backward(square=_var),
         ),
         WrongAnswer(
             "L2 norm in place of the root mean square",
             "The forward pass averages the squares. With their sum, x_hat is too small by a "
             "factor of sqrt(d).",
-            _rms_backward(
-                normalised=lambda x, eps: (
-                    x / (s := (_mean_square(x) * x.shape[-1] + eps).sqrt()),
-                    s,
-                )
-            ),
+            _rms_backward(square=lambda x, dim: _mean_square(x, dim) * x.shape[-1]),
         ),
     ),
 )
 
 
 # --- batch_norm -----------------------------------------------------------------------------------
-
-Statistics = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def _batch_norm(
@@ -906,74 +844,61 @@ def _batch_norm(
 
 
 def _batch_case(
-    name: str,
-    make: Callable[[], Tensor],
-    *,
-    training: bool,
-    running_scale: float = 1.0,
-    tol: float = EXACT,
+    name: str, make: Callable[[], Tensor], running_scale: float = 1.0, tol: float = EXACT
 ) -> Case:
-    """An `x` of shape (N, C) or (N, C, L), and running statistics that are not those of `x`."""
+    """An `x` of shape (N, C) or (N, C, L), and running statistics that are not those of `x`.
+
+    The name says whether this is training or evaluation.
+    """
+    mode, _, _ = name.partition(":")
 
     def inputs() -> tuple[Any, ...]:
-        x = make()
+        x = make().requires_grad_()
         c, dtype = x.shape[1], x.dtype
-        running_mean = _draw(c, offset=2.0, seed=1, scale=running_scale, dtype=dtype)
-        running_var = _draw(c, seed=2, dtype=dtype).square().add(0.5).mul(running_scale**2)
-        weight, bias = (_draw(c, offset=0.5, seed=s, dtype=dtype) for s in (3, 4))
-        leaves = [t.requires_grad_() for t in (x, weight, bias)]
-        return leaves[0], running_mean, running_var, *leaves[1:], training, 0.3, 1e-5
+        running_mean = _draw(c, offset=2.0, scale=running_scale, seed=1, dtype=dtype)
+        running_var = running_scale**2 * (0.5 + _draw(c, seed=2, dtype=dtype).square())
+        weight = _draw(c, offset=0.5, seed=3, dtype=dtype).requires_grad_()
+        bias = _draw(c, offset=0.5, seed=4, dtype=dtype).requires_grad_()
+        return x, running_mean, running_var, weight, bias, mode == "training", 0.3, EPS
 
     return Case(name, inputs, tol, grad=True)
 
 
 BATCH_NORM_CASES = [
-    _batch_case("training, (N, C) = (6, 4)", lambda: _draw(6, 4, offset=0.5), training=True),
-    _batch_case("training, (N, C) = (5, 5)", lambda: _draw(5, 5, offset=0.5), training=True),
+    _batch_case("training: six samples of four channels", lambda: _draw(6, 4, offset=0.5)),
+    _batch_case("training: a square matrix", lambda: _draw(5, 5, offset=0.5)),
+    _batch_case("training: three channels at five positions", lambda: _draw(4, 3, 5, offset=0.5)),
+    _batch_case("training: as many positions as channels", lambda: _draw(2, 4, 4)),
+    _batch_case("training: one sample of six positions", lambda: _draw(1, 3, 6)),
+    _batch_case("training: channels of size 1e-4", lambda: _draw(6, 4, scale=1e-4)),
+    _batch_case("training: channels of size 1e4", lambda: _draw(6, 4, scale=1e4)),
+    _batch_case("training: a constant channel", lambda: _with_row(_draw(4, 6), 1, 3.0).T),
     _batch_case(
-        "training, (N, C, L) = (4, 3, 5)", lambda: _draw(4, 3, 5, offset=0.5), training=True
-    ),
-    _batch_case("training, as many positions as channels", lambda: _draw(2, 4, 4), training=True),
-    _batch_case(
-        "training, a batch of one with six positions", lambda: _draw(1, 3, 6), training=True
-    ),
-    _batch_case("training, channels of size 1e-4", lambda: _draw(6, 4, scale=1e-4), training=True),
-    _batch_case("training, channels of size 1e4", lambda: _draw(6, 4, scale=1e4), training=True),
-    _batch_case(
-        "training, a constant channel",
-        lambda: _with_row(_draw(4, 6), 1, 3.0).T.contiguous(),
-        training=True,
+        "training: channels last in memory, not contiguous", lambda: _draw(4, 5, 3).transpose(1, 2)
     ),
     _batch_case(
-        "training, (N, L, C) transposed, not contiguous",
-        lambda: _draw(4, 5, 3, offset=0.5).transpose(1, 2),
-        training=True,
+        "training: float32 of mean 8192 and spread 1", lambda: _large_mean().T, tol=LARGE_MEAN
     ),
+    _batch_case("training: one value per channel", lambda: _draw(1, 4)),
+    _batch_case("training: one value per channel, at one position", lambda: _draw(1, 4, 1)),
+    _batch_case("evaluation: six samples of four channels", lambda: _draw(6, 4, offset=0.5)),
+    _batch_case("evaluation: as many positions as channels", lambda: _draw(2, 4, 4)),
+    _batch_case("evaluation: one value per channel", lambda: _draw(1, 4)),
     _batch_case(
-        "training, float32 with mean 3000 and spread 1",
-        lambda: _draw(8, 4, offset=3e3, dtype=torch.float32),
-        training=True,
-        tol=2e-3,
-    ),
-    _batch_case("training, one value per channel", lambda: _draw(1, 4), training=True),
-    _batch_case("training, one value per channel, L = 1", lambda: _draw(1, 4, 1), training=True),
-    _batch_case("evaluation, (N, C) = (6, 4)", lambda: _draw(6, 4, offset=0.5), training=False),
-    _batch_case(
-        "evaluation, as many positions as channels", lambda: _draw(2, 4, 4), training=False
-    ),
-    _batch_case("evaluation, one value per channel", lambda: _draw(1, 4), training=False),
-    _batch_case(
-        "evaluation, running variance of size 1e-6",
+        "evaluation: running variances of size 1e-6",
         lambda: _draw(6, 4, scale=1e-3),
-        training=False,
         running_scale=1e-3,
     ),
 ]
 
 
-def _batch_axes(x: Tensor) -> tuple[int, ...]:
-    """All axes but that of the channels."""
+def _all_but_channels(x: Tensor) -> Dims:
     return (0, *range(2, x.dim()))
+
+
+def _only_positions(x: Tensor) -> Dims:
+    """The axes of InstanceNorm; where there are no positions, those of BatchNorm."""
+    return tuple(range(2, x.dim())) or 0
 
 
 def _by_channel(v: Tensor, x: Tensor) -> Tensor:
@@ -981,44 +906,39 @@ def _by_channel(v: Tensor, x: Tensor) -> Tensor:
     return v.reshape(-1, *[1] * (x.dim() - 2))
 
 
-def _biased(x: Tensor) -> tuple[Tensor, Tensor]:
-    return _mean(x, _batch_axes(x)), _var(x, _batch_axes(x))
+def _bessel(var: Tensor, n: int) -> Tensor:
+    return _divided(var * n, n - 1)
 
 
-def _unbiased(x: Tensor) -> tuple[Tensor, Tensor]:
-    mean, var = _biased(x)
-    n = torch.tensor(x.numel() // x.shape[1])
-    return mean, var * n / (n - 1)
-
-
-def _over(axes: Callable[[Tensor], int | tuple[int, ...]]) -> Statistics:
-    """Mean and biased variance over other axes than BatchNorm's."""
-    return lambda x: (_mean(x, axes(x)), _var(x, axes(x)))
-
-
-def _batch_norm_with(
+def _batch(
     *,
-    used: Statistics = _biased,
-    stored: Statistics = _unbiased,
+    axes: Axes = _all_but_channels,
+    square: Statistic = _var,
+    detached: bool = False,
+    used: Callable[[Tensor, int], Tensor] = lambda var, n: var,
+    stored: Callable[[Tensor, int], Tensor] = _bessel,
     moved: Callable[[Tensor, Tensor, float], Tensor] = torch.lerp,
-    scaled: Callable[[Tensor, Tensor, float], Tensor] = lambda v, var, eps: v / (var + eps).sqrt(),
-    affine: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda x_hat, w, b: x_hat * w + b,
+    divisor: Divisor = _root,
+    affine: Callable[..., Tensor] = _affine,
     shaped: Callable[[Tensor, Tensor], Tensor] = _by_channel,
     uses_batch: Callable[[bool], bool] = lambda training: training,
     updates: Callable[[bool], bool] = lambda training: training,
     refuses: bool = True,
 ) -> Answer:
-    """BatchNorm in parts, for a mistake to replace one of them.
+    """BatchNorm in parts.
 
     Args:
-        used: the batch statistics that normalise.
-        stored: the batch statistics that move the running ones.
+        axes: what the statistics that normalise run over.
+        square: the variance, biased.
+        detached: whether the statistics that normalise are cut out of the graph.
+        used: the variance that normalises, from the biased one and the number of values.
+        stored: the variance that moves the running one, from the same.
         moved: the new running value, from the old one, that of the batch, and the momentum.
-        scaled: the centred `x`, divided.
+        divisor: what the centred channel is divided by.
         affine: what is done with gain and bias.
         shaped: gain or bias, shaped to meet `x`.
-        uses_batch: whether to normalise by the batch, from `training`.
-        updates: whether to move the running statistics, from `training`.
+        uses_batch: whether the batch normalises itself, from `training`.
+        updates: whether the running statistics move, from `training`.
         refuses: whether one value per channel is an error in training.
     """
 
@@ -1032,21 +952,24 @@ def _batch_norm_with(
         momentum: float,
         eps: float,
     ) -> Tensor:
-        if refuses and training and x.numel() == x.shape[1]:
+        n = x.numel() // x.shape[1]
+        if refuses and training and n == 1:
             raise ValueError("one value per channel has no variance")
         mean, var = _by_channel(running_mean.clone(), x), _by_channel(running_var.clone(), x)
         if uses_batch(training):
-            mean, var = used(x)
+            source, dim = x.detach() if detached else x, axes(x)
+            mean, var = _mean(source, dim), used(square(source, dim), n)
         if updates(training):
-            with torch.no_grad():
-                for running, batch in zip((running_mean, running_var), stored(x), strict=True):
-                    running.copy_(moved(running, batch.flatten(), momentum))
-        return affine(scaled(x - mean, var, eps), shaped(weight, x), shaped(bias, x))
+            dim = _all_but_channels(x)
+            batch_mean, batch_var = _mean(x.detach(), dim), stored(square(x.detach(), dim), n)
+            running_mean.copy_(moved(running_mean, batch_mean.flatten(), momentum))
+            running_var.copy_(moved(running_var, batch_var.flatten(), momentum))
+        return affine((x - mean) / divisor(var, eps), shaped(weight, x), shaped(bias, x))
 
     return answer
 
 
-def _batch_norm_channels_last(
+def _batch_norm_by_rows(
     x: Tensor,
     running_mean: Tensor,
     running_var: Tensor,
@@ -1056,7 +979,8 @@ def _batch_norm_channels_last(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    rows = x.movedim(1, -1).reshape(-1, x.shape[1])
+    channels_last = x.movedim(1, -1)
+    rows = channels_last.reshape(-1, x.shape[1])
     mean, var = running_mean, running_var
     if training:
         n = len(rows)
@@ -1066,168 +990,144 @@ def _batch_norm_channels_last(
         running_mean += momentum * (mean.detach() - running_mean)
         running_var += momentum * (var.detach() * n / (n - 1) - running_var)
     result = torch.addcmul(bias, (rows - mean) * torch.rsqrt(var + eps), weight)
-    return result.reshape(x.movedim(1, -1).shape).movedim(-1, 1)
+    return result.reshape(channels_last.shape).movedim(-1, 1)
 
 
 BATCH_NORM = Exercise(
     title="BatchNorm with running statistics",
     oracle=_batch_norm,
     cases=BATCH_NORM_CASES,
-    variants=(_batch_norm_channels_last, _batch_norm_with()),
+    variants=(_batch(), _batch_norm_by_rows),
     wrong=(
+        *_divisor_mistakes(_batch, "variance"),
+        *_bias_mistakes(_batch),
         WrongAnswer(
-            "biased variance in running_var",
-            "The batch is normalised by the biased variance, but running_var takes the unbiased "
-            "one, with n - 1. It estimates the variance of all data.",
-            _batch_norm_with(stored=_biased),
-        ),
-        WrongAnswer(
-            "unbiased variance in the normalisation",
-            "The batch is normalised by its own mean square, so the sum is divided by n. Only "
-            "running_var takes the variance with n - 1.",
-            _batch_norm_with(used=_unbiased),
-        ),
-        WrongAnswer(
-            "biased and unbiased variance swapped",
-            "It is the other way round: the biased variance normalises the batch, and the "
-            "unbiased one goes into running_var.",
-            _batch_norm_with(used=_unbiased, stored=_biased),
-        ),
-        WrongAnswer(
-            "Bessel's correction with the batch size alone",
-            "The variance of a channel runs over batch and positions, so n is N * L. The "
-            "correction is n / (n - 1) with that n.",
-            _batch_norm_with(
-                stored=lambda x: (
-                    _biased(x)[0],
-                    _biased(x)[1] * len(x) / torch.tensor(len(x) - 1),
-                )
-            ),
-        ),
-        WrongAnswer(
-            "momentum the wrong way round",
-            "In torch momentum is the share of the new value: "
-            "running = (1 - momentum) * running + momentum * batch.",
-            _batch_norm_with(moved=lambda old, new, momentum: torch.lerp(new, old, momentum)),
-        ),
-        WrongAnswer(
-            "running statistics replaced",
-            "The running statistics move a part of the way, given by momentum. They do not "
-            "forget all earlier batches.",
-            _batch_norm_with(moved=lambda old, new, momentum: new),
-        ),
-        WrongAnswer(
-            "running statistics added up",
-            "The old value has to be multiplied by 1 - momentum. Otherwise the running "
-            "statistics grow with every batch.",
-            _batch_norm_with(moved=lambda old, new, momentum: old + momentum * new),
-        ),
-        WrongAnswer(
-            "running statistics of the caller left as they were",
-            "`running_mean = ...` makes a new tensor that only your function knows. Write into "
-            "the one that was given: `running_mean.copy_(...)`, `mul_` and `add_`, or `+=`.",
-            _batch_norm_with(updates=lambda training: False),
-        ),
-        WrongAnswer(
-            "running statistics updated in evaluation",
-            "In evaluation the running statistics are read and not written. Otherwise the "
-            "result would depend on what was evaluated before.",
-            _batch_norm_with(updates=lambda training: True),
-        ),
-        WrongAnswer(
-            "batch statistics in evaluation",
-            "In evaluation the running statistics normalise. Otherwise the result for one "
-            "sample depends on the rest of the batch.",
-            _batch_norm_with(uses_batch=lambda training: True),
-        ),
-        WrongAnswer(
-            "running statistics in training",
-            "In training the statistics of the batch normalise, and gradients flow through "
-            "them. The running ones are only kept for later.",
-            _batch_norm_with(uses_batch=lambda training: False),
-        ),
-        WrongAnswer(
-            "standard deviation in running_var",
-            "running_var holds a variance. The root is taken when it is used.",
-            _batch_norm_with(stored=lambda x: (_unbiased(x)[0], _unbiased(x)[1].sqrt())),
-        ),
-        WrongAnswer(
-            "eps in running_var",
-            "eps is added when the root is taken. The running variance is kept without it.",
-            _batch_norm_with(stored=lambda x: (_unbiased(x)[0], _unbiased(x)[1] + 1e-5)),
-        ),
-        WrongAnswer(
-            "statistics per position",
-            "A channel has one mean and one variance, over the batch and all its positions. "
-            "Here each position has its own.",
-            _batch_norm_with(used=_over(lambda x: 0)),
-        ),
-        WrongAnswer(
-            "statistics over the channels",
-            "That is LayerNorm's axis. BatchNorm takes mean and variance of one channel over "
-            "the batch.",
-            _batch_norm_with(used=_over(lambda x: 1)),
-        ),
-        WrongAnswer(
-            "statistics per sample and channel",
-            "That is InstanceNorm. BatchNorm takes mean and variance over the batch axis as "
-            "well as the positions.",
-            _batch_norm_with(used=_over(lambda x: tuple(range(2, x.dim())) or 0)),
-        ),
-        WrongAnswer(
-            "statistics over the whole tensor",
-            "Each channel has its own mean and variance. Here all channels share them.",
-            _batch_norm_with(used=_over(_all_axes)),
-        ),
-        WrongAnswer(
-            "eps outside the root",
-            "The denominator is sqrt(var + eps), not sqrt(var) + eps. The two differ for "
-            "channels that hardly vary.",
-            _batch_norm_with(scaled=lambda v, var, eps: v / (var.sqrt() + eps)),
-        ),
-        WrongAnswer(
-            "eps forgotten",
-            "Without eps a channel that is constant in the batch becomes nan.",
-            _batch_norm_with(scaled=lambda v, var, eps: v / var.sqrt()),
-        ),
-        WrongAnswer(
-            "division by the variance",
-            "The centred channel is divided by the standard deviation, the root of the variance.",
-            _batch_norm_with(scaled=lambda v, var, eps: v / (var + eps)),
+            "gain forgotten",
+            "The normalised channel is multiplied by its entry of `weight`.",
+            _batch(affine=lambda x_hat, weight, bias: x_hat + bias),
         ),
         WrongAnswer(
             "gain and bias along the last axis",
             "weight and bias have one entry per channel, and the channels are axis 1. For "
             "(N, C, L) they need the shape (C, 1) to meet it.",
-            _batch_norm_with(shaped=lambda v, x: v),
+            _batch(shaped=lambda v, x: v),
         ),
         WrongAnswer(
-            "gain forgotten",
-            "The normalised channel is multiplied by its entry of `weight`.",
-            _batch_norm_with(affine=lambda x_hat, w, b: x_hat + b),
+            "biased variance in running_var",
+            "The biased variance normalises the batch, but running_var takes the unbiased one, "
+            "with n - 1. It estimates the variance of all data.",
+            _batch(stored=lambda var, n: var),
         ),
         WrongAnswer(
-            "bias forgotten",
-            "After the gain, the channel's entry of `bias` is added.",
-            _batch_norm_with(affine=lambda x_hat, w, b: x_hat * w),
+            "unbiased variance in the normalisation",
+            "The batch is normalised by the variance with n. Only running_var takes the one with "
+            "n - 1.",
+            _batch(used=_bessel),
         ),
         WrongAnswer(
-            "bias added before the gain",
-            "The gain comes first and the bias second. In the other order the bias is "
-            "multiplied by the gain too.",
-            _batch_norm_with(affine=lambda x_hat, w, b: (x_hat + b) * w),
+            "biased and unbiased variance swapped",
+            "It is the other way round: the biased variance normalises the batch, and the "
+            "unbiased one goes into running_var.",
+            _batch(used=_bessel, stored=lambda var, n: var),
+        ),
+        WrongAnswer(
+            "variance as E[x^2] - E[x]^2",
+            "With a large mean both terms are huge and nearly equal, and in float32 their "
+            "difference keeps no correct digit. Subtract the mean first, then square.",
+            _batch(square=_var_by_difference),
+        ),
+        WrongAnswer(
+            "standard deviation in running_var",
+            "running_var holds a variance. The root is taken when it is used.",
+            _batch(stored=lambda var, n: _bessel(var, n).sqrt()),
+        ),
+        WrongAnswer(
+            "eps in running_var",
+            "eps is added when the root is taken. The running variance is kept without it.",
+            _batch(stored=lambda var, n: _bessel(var, n) + EPS),
+        ),
+        WrongAnswer(
+            "momentum the wrong way round",
+            "In torch momentum is the share of the new value: "
+            "running = (1 - momentum) * running + momentum * batch.",
+            _batch(moved=lambda old, new, momentum: torch.lerp(new, old, momentum)),
+        ),
+        WrongAnswer(
+            "running statistics replaced",
+            "The running statistics move a part of the way, given by momentum. They do not "
+            "forget all earlier batches.",
+            _batch(moved=lambda old, new, momentum: new),
+        ),
+        WrongAnswer(
+            "running statistics added up",
+            "The old value is multiplied by 1 - momentum before the new one is added. Otherwise "
+            "the running statistics grow with every batch.",
+            _batch(moved=lambda old, new, momentum: old + momentum * new),
+        ),
+        WrongAnswer(
+            "running statistics of the caller left as they were",
+            "`running_mean = ...` makes a new tensor that only your function knows. Write into "
+            "the one that was given: `running_mean.copy_(...)`, `mul_` and `add_`, or `+=`.",
+            _batch(updates=lambda training: False),
+        ),
+        WrongAnswer(
+            "running statistics updated in evaluation",
+            "In evaluation the running statistics are read and not written. Otherwise the "
+            "result would depend on what was evaluated before.",
+            _batch(updates=lambda training: True),
+        ),
+        WrongAnswer(
+            "batch statistics in evaluation",
+            "In evaluation the running statistics normalise. Otherwise the result for one "
+            "sample depends on the rest of the batch.",
+            _batch(uses_batch=lambda training: True),
+        ),
+        WrongAnswer(
+            "running statistics in training",
+            "In training the statistics of the batch normalise, and gradients flow through "
+            "them. The running ones are only kept for later.",
+            _batch(uses_batch=lambda training: False),
+        ),
+        WrongAnswer(
+            "training and evaluation swapped",
+            "In training the batch normalises itself and moves the running statistics. In "
+            "evaluation the running statistics normalise and stay.",
+            _batch(uses_batch=lambda training: not training, updates=lambda training: not training),
+        ),
+        WrongAnswer(
+            "statistics per position",
+            "A channel has one mean and one variance, over the batch and all its positions. "
+            "Here each position has its own.",
+            _batch(axes=lambda x: 0),
+        ),
+        WrongAnswer(
+            "statistics over the channels",
+            "That is LayerNorm's axis. BatchNorm takes mean and variance of one channel over "
+            "the batch.",
+            _batch(axes=lambda x: 1),
+        ),
+        WrongAnswer(
+            "statistics per sample and channel",
+            "That is InstanceNorm. BatchNorm takes mean and variance over the batch axis as "
+            "well as the positions.",
+            _batch(axes=_only_positions),
+        ),
+        WrongAnswer(
+            "statistics over the whole tensor",
+            "Each channel has its own mean and variance. Here all channels share them.",
+            _batch(axes=_all),
         ),
         WrongAnswer(
             "statistics cut out of the graph",
             "The values are right and the gradients are not. In training mean and variance "
             "depend on x; only the running statistics are kept out of the graph.",
-            _batch_norm_with(used=lambda x: _biased(x.detach())),
+            _batch(detached=True),
         ),
         WrongAnswer(
-            "one value per channel accepted",
+            "one value per channel accepted in training",
             "A single value is its own mean, so the result would be the bias whatever x is. "
             "torch raises a ValueError in training.",
-            _batch_norm_with(refuses=False),
+            _batch(refuses=False),
         ),
     ),
 )
@@ -1480,7 +1380,7 @@ def _centre_with(
 
 def _minus_sum_over(v: Tensor, n: int) -> Tensor:
     """`v` minus its sum over the outputs divided by `n`, which is right for `n` outputs."""
-    return v - v.sum(0) / torch.tensor(n)
+    return v - _divided(v.sum(0), n)
 
 
 CENTER_LINEAR = Exercise(
@@ -1549,7 +1449,7 @@ CENTER_LINEAR = Exercise(
             "RMSNorm does the division, and it depends on x. The Linear only has to produce an "
             "output with mean zero.",
             lambda weight, bias: tuple(
-                _centred(v, 0) / (_var(v, 0) + 1e-5).sqrt() for v in (weight, bias)
+                _centred(v, 0) / _root(_var(v, 0), EPS) for v in (weight, bias)
             ),
         ),
         WrongAnswer(

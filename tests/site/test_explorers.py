@@ -1,0 +1,347 @@
+"""Protects the explorers on the static page: by keyboard, announced, lazy, printed, without a server."""
+
+import gzip
+import json
+import re
+
+import pytest
+from conftest import SITE
+
+from book.chapters import chapters, read
+from book.explorer import STATIC, Explorer
+
+ISLAND = re.compile(r'<script type="application/json" class="tp-spec">(.*?)</script>', re.S)
+BUDGET = 150_000
+BOTH = pytest.mark.parametrize("by", ["", "file:"], ids=["served", "file"])
+
+STATE = """(root) => ({
+  drawing: [...root.querySelectorAll("svg[role=img]")].map((box) => box.innerHTML).join(),
+  names: [...root.querySelectorAll("svg[role=img]")].map((box) => box.getAttribute("aria-label")),
+  sentence: root.querySelector(".tp-sentence").textContent,
+  said: [...root.querySelectorAll("input[type=range]")].map((s) => s.getAttribute("aria-valuetext")),
+  shown: [...root.querySelectorAll("output")].map((o) => o.textContent),
+})"""
+
+# Every text and every mark of an explorer, with its colour and the ground it stands on.
+COLOURS = """(root) => {
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (!/^(transparent|rgba\\(.*, 0\\))$/.test(colour)) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const texts = [...root.querySelectorAll("p, label, output, button, select, li, text")]
+    .filter((e) => e.textContent.trim() && e.checkVisibility())
+    .map((e) => [e.textContent.trim().slice(0, 30), getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], ground(e)]);
+  const marks = [...root.querySelectorAll(".tp-panel g path, .tp-panel g circle")]
+    .map((e) => [e.tagName, getComputedStyle(e)[e.tagName === "path" ? "stroke" : "fill"], ground(e)]);
+  return { texts, marks };
+}"""
+
+
+def specs(path):
+    """The explorers that a notebook stores, in order."""
+    found = []
+    for cell in read(path).cells:
+        for output in cell.get("outputs", []):
+            html = "".join(output.get("data", {}).get("text/html", ""))
+            found += map(json.loads, ISLAND.findall(html))
+    return found
+
+
+BOOK = {f"notebooks/{path.stem}.html": specs(path) for path in chapters()}
+
+
+def mounted(page, number):
+    """The explorer of that number, scrolled to and drawn."""
+    root = page.locator(".tp-explorer").nth(number)
+    root.scroll_into_view_if_needed()
+    root.locator("svg[role=img]").first.wait_for()
+    return root
+
+
+def state(root):
+    return root.evaluate(STATE)
+
+
+def sentence_at(spec, **places):
+    """The sentence of the grid point at these places; the others are where they start."""
+    at = 0
+    for number, control in enumerate(spec["controls"]):
+        place = places.get(f"c{number}", control["start"])
+        at = at * len(control["values"]) + place
+    return spec["sentences"][at]
+
+
+def first(spec, kind):
+    return next((i for i, control in enumerate(spec["controls"]) if control["kind"] == kind), None)
+
+
+def test_the_book_has_explorers_and_the_model_chapter_three():
+    assert all(BOOK.values()), BOOK.keys()
+    assert len(BOOK["notebooks/08_normalization.html"]) >= 3
+
+
+@BOTH
+@pytest.mark.parametrize("name", BOOK)
+def test_a_slider_moved_by_keyboard_changes_the_drawing_and_what_is_said(visitor, by, name):
+    page = visitor.open(by + name)
+    assert page.locator(".tp-explorer").count() == len(BOOK[name])
+    for number, spec in enumerate(BOOK[name]):
+        root = mounted(page, number)
+        assert root.locator(".tp-title").text_content() == spec["title"]
+        assert state(root)["sentence"] == sentence_at(spec)
+        place = first(spec, "slider")
+        if place is None:
+            continue
+        values = spec["controls"][place]["values"]
+        slider = root.locator("input[type=range]").first
+        slider.focus()
+        seen = []
+        for key, at in (("Home", 0), ("ArrowRight", 1), ("End", len(values) - 1)):
+            page.keyboard.press(key)
+            now = state(root)
+            where = f"{spec['title']}: {key}"
+            assert now["said"][0] == now["shown"][0] == values[at], where
+            assert now["sentence"] == sentence_at(spec, **{f"c{place}": at}), where
+            assert all(now["sentence"] in label for label in now["names"]), where
+            seen.append(now)
+        for before, after in ((seen[0], seen[1]), (seen[0], seen[2])):
+            for part in ("drawing", "sentence", "said"):
+                assert before[part] != after[part], f"{spec['title']}: {part} did not change"
+
+
+@BOTH
+@pytest.mark.parametrize("name", BOOK)
+def test_a_choice_changes_the_drawing_and_what_is_said(visitor, by, name):
+    if all(first(spec, "choice") is None for spec in BOOK[name]):
+        assert first(BOOK[name][0], "slider") is not None
+        return
+    page = visitor.open(by + name)
+    for number, spec in enumerate(BOOK[name]):
+        place = first(spec, "choice")
+        if place is None:
+            continue
+        root = mounted(page, number)
+        select = root.locator("select").first
+        assert select.locator("option").all_text_contents() == spec["controls"][place]["values"]
+        before = state(root)
+        start = spec["controls"][place]["start"]
+        last = len(spec["controls"][place]["values"]) - 1
+        select.focus()
+        page.keyboard.press("ArrowDown" if start < last else "ArrowUp")
+        after = state(root)
+        moved = {f"c{place}": start + 1 if start < last else start - 1}
+        assert after["sentence"] == sentence_at(spec, **moved), spec["title"]
+        assert after["sentence"] != before["sentence"], spec["title"]
+        assert after["drawing"] != before["drawing"], spec["title"]
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_the_sentence_is_announced_and_every_control_has_a_name(visitor, name):
+    page = visitor.open(name)
+    for number, spec in enumerate(BOOK[name]):
+        root = mounted(page, number)
+        sentence = root.locator(".tp-sentence")
+        assert sentence.get_attribute("role") == "status"
+        assert sentence.get_attribute("aria-live") == "polite"
+        for control in spec["controls"]:
+            role = "slider" if control["kind"] == "slider" else "combobox"
+            assert root.get_by_role(role, name=control["label"], exact=True).count() == 1
+        assert root.get_by_role("group", name=spec["title"], exact=True).count() == 1
+        assert root.get_by_role("img").count() == len(spec["panels"])
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_tab_leads_from_control_to_control_and_shows_where_it_is(visitor, name):
+    page = visitor.open(name)
+    active = "(e) => e === document.activeElement"
+    for number, _ in enumerate(BOOK[name]):
+        root = mounted(page, number)
+        controls = root.locator("input, select, button")
+        root.locator(".tp-title").click()  # the keyboard goes on from here
+        for control in (controls.nth(i) for i in range(controls.count())):
+            page.keyboard.press("Tab")
+            assert control.evaluate(active)
+            outline = control.evaluate("(e) => getComputedStyle(e).outlineStyle + getComputedStyle(e).boxShadow")
+            assert outline != "nonenone", "the focus cannot be seen"
+        page.keyboard.press("Shift+Tab")
+        assert controls.nth(controls.count() - 2).evaluate(active)
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_nothing_is_drawn_before_it_is_about_to_be_seen(visitor, name):
+    page = visitor.open(name, viewport={"width": 1280, "height": 500})
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")
+    drawn = page.locator(".tp-explorer:has(svg[role=img])")
+    far = """(all) => all.filter((e) => e.getBoundingClientRect().top > innerHeight + 400).length"""
+    below = page.locator(".tp-explorer").evaluate_all(far)
+    assert below >= 1, "no explorer is below the fold: the test is empty"
+    assert drawn.count() == len(BOOK[name]) - below
+    mounted(page, len(BOOK[name]) - 1)
+    assert drawn.count() >= 1
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_an_explorer_costs_at_most_150_kb_on_the_wire(built, name, record_property):
+    page = (built / name).read_text(encoding="utf-8")
+    islands = [island.encode() for island in ISLAND.findall(page)]
+    assert [json.loads(island) for island in islands] == BOOK[name]
+    shared = [(built / "_static" / f).read_bytes() for f in ("explorer.js", "explorer.css")]
+    packed = sum(len(gzip.compress(part, 6)) for part in shared)
+    sizes = {
+        spec["title"]: (len(island), len(gzip.compress(island, 6)) + packed)
+        for spec, island in zip(BOOK[name], islands, strict=True)
+    }
+    record_property("bytes per explorer (raw, gzip with script and style)", sizes)
+    assert all(raw <= BUDGET and sent <= BUDGET for raw, sent in sizes.values()), sizes
+    assert packed < 10_000
+
+
+@pytest.mark.parametrize(("motion", "steps"), [("reduce", 1), ("no-preference", 4)])
+def test_play_runs_on_only_for_readers_who_did_not_ask_for_less_motion(visitor, motion, steps):
+    name, number = next(
+        (name, number)
+        for name, found in BOOK.items()
+        for number, spec in enumerate(found)
+        if (place := first(spec, "slider")) is not None and len(spec["controls"][place]["values"]) >= 6
+    )
+    spec = BOOK[name][number]
+    place = first(spec, "slider")
+    context = visitor.context(reduced_motion=motion)
+    page = context.new_page()
+    page.clock.install()
+    page.goto(visitor.url(name))
+    root = mounted(page, number)
+    slider = root.locator("input[type=range]").first
+    button = root.locator("button").first
+    slider.press("Home")
+    label = spec["controls"][place]["label"]
+    assert button.get_attribute("aria-label") == f"Play: {label}"
+    button.press("Enter")
+    page.clock.run_for(3_100)
+    assert slider.input_value() == str(steps)
+    assert state(root)["sentence"] == sentence_at(spec, **{f"c{place}": steps})
+    if motion == "reduce":
+        button.press("Enter")
+        assert slider.input_value() == "2"
+    else:
+        assert button.get_attribute("aria-label") == f"Pause: {label}"
+        button.press("Enter")
+    stopped = slider.input_value()
+    page.clock.run_for(5_000)
+    assert slider.input_value() == stopped, "it cannot be stopped"
+    assert button.get_attribute("aria-label") == f"Play: {label}"
+
+
+def test_play_goes_round(visitor):
+    name = "notebooks/08_normalization.html"
+    spec = BOOK[name][0]
+    page = visitor.context(reduced_motion="reduce").new_page()
+    page.goto(visitor.url(name))
+    root = mounted(page, 0)
+    slider = root.locator("input[type=range]").first
+    slider.press("End")
+    root.locator("button").first.click()
+    assert slider.input_value() == "0"
+    assert state(root)["said"][0] == spec["controls"][first(spec, "slider")]["values"][0]
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_paper_shows_every_explorer_in_its_first_state_and_without_controls(visitor, name):
+    page = visitor.open(name)
+    for number, spec in enumerate(BOOK[name][:1]):
+        root = mounted(page, number)
+        before = state(root)
+        root.locator("input[type=range]").first.press(
+            "End" if spec["controls"][0]["start"] == 0 else "Home"
+        )
+        assert state(root) != before
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    for number, spec in enumerate(BOOK[name]):
+        root = page.locator(".tp-explorer").nth(number)
+        assert root.locator("svg[role=img]").count() == len(spec["panels"]), "it was not drawn"
+        assert state(root)["sentence"] == sentence_at(spec)
+        assert root.locator(".tp-sentence").is_visible()
+        assert not root.locator(".tp-controls").is_visible()
+    assert state(page.locator(".tp-explorer").first) == before
+
+
+def luminance(colour):
+    channels = [float(c) / 255 for c in re.findall(r"[\d.]+", colour)[:3]]
+    assert colour.startswith("rgb"), colour
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", BOOK)
+def test_texts_and_lines_stand_out_in_light_and_in_dark(visitor, name, scheme):
+    page = visitor.open(name, color_scheme=scheme)
+    for number, spec in enumerate(BOOK[name]):
+        colours = mounted(page, number).evaluate(COLOURS)
+        assert len(colours["texts"]) >= 8
+        weak = [t for t in colours["texts"] if contrast(*t[1:]) < 4.5]
+        weak += [m for m in colours["marks"] if contrast(*m[1:]) < 3.0]
+        assert weak == [], f"{spec['title']} ({scheme})"
+
+
+def test_dark_mode_is_dark(visitor):
+    grounds = {}
+    for scheme in ("light", "dark"):
+        page = visitor.open("notebooks/08_normalization.html", color_scheme=scheme)
+        ground = "(e) => getComputedStyle(e).backgroundColor"
+        grounds[scheme] = luminance(mounted(page, 0).evaluate(ground))
+    assert grounds["light"] > 0.8
+    assert grounds["dark"] < 0.05
+
+
+@pytest.mark.parametrize("name", BOOK)
+def test_without_scripts_the_title_and_the_first_sentence_can_be_read(visitor, name):
+    page = visitor.open(name, java_script_enabled=False)
+    for number, spec in enumerate(BOOK[name]):
+        root = page.locator(".tp-explorer").nth(number)
+        assert root.locator(".tp-title").is_visible()
+        assert root.locator(".tp-title").text_content() == spec["title"]
+        assert root.locator(".tp-sentence").is_visible()
+        assert root.locator(".tp-sentence").text_content() == sentence_at(spec)
+        assert root.locator("script").is_hidden()
+
+
+def test_a_live_notebook_draws_what_the_page_draws(visitor):
+    """The front end of the widget gets the description from the kernel, and is the same script."""
+    name = "notebooks/08_normalization.html"
+    page = visitor.open(name)
+    on_page = [state(mounted(page, number)) for number in range(len(BOOK[name]))]
+    blank = visitor.open("search.html")
+    style = Explorer._css if isinstance(Explorer._css, str) else (STATIC / "explorer.css").read_text("utf-8")
+    blank.add_style_tag(content=str(style))
+    for spec, expected in zip(BOOK[name], on_page, strict=True):
+        drawn = blank.evaluate_handle(
+            """async ([esm, spec]) => {
+              const address = URL.createObjectURL(new Blob([esm], { type: "text/javascript" }));
+              const { default: front } = await import(address);
+              const el = document.createElement("div");
+              document.body.replaceChildren(el);
+              front.render({ model: { get: (key) => ({ spec })[key] }, el });
+              return el;
+            }""",
+            [str(Explorer._esm), spec],
+        ).as_element()
+        assert drawn.evaluate(STATE) == expected
+        if (slider := drawn.query_selector("input[type=range]")) is not None:
+            slider.press("End" if spec["controls"][first(spec, "slider")]["start"] == 0 else "Home")
+            assert drawn.evaluate(STATE)["drawing"] != expected["drawing"]
+
+
+def test_the_script_and_style_of_the_site_are_those_of_the_book(built):
+    assert built == SITE
+    for file in ("explorer.js", "explorer.css"):
+        assert (built / "_static" / file).read_bytes() == (STATIC / file).read_bytes(), "run `make book`"
