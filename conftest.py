@@ -22,7 +22,7 @@ _collect = IPyNbFile.collect
 
 
 def _collect_all(self):
-    """nbval passes over a cell that was never run; here it counts as one whose output is empty."""
+    """Nbval passes over a cell that was never run; here it counts as one whose output is empty."""
     for item in _collect(self):
         if item.cell.execution_count is None:
             item.cell["execution_count"] = 0

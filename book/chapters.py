@@ -11,19 +11,23 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
+# A fence whose first line does not open a directive.
+_CODE_BLOCK = re.compile(r"^(?P<fence>```+|~~~+)(?!\{)[^\n]*\n.*?^(?P=fence)[ \t]*$", re.S | re.M)
 CHAPTER = re.compile(r"(?P<number>\d\d)_(?P<topic>[a-z][a-z0-9_]*)\.ipynb")
 
 
-def chapters() -> list[Path]:
-    """The chapter notebooks, `notebooks/NN_topic.ipynb`, in reading order."""
-    return sorted(p for p in NOTEBOOKS.glob("*.ipynb") if CHAPTER.fullmatch(p.name))
+def chapters(folder: Path = NOTEBOOKS) -> list[Path]:
+    """The chapter notebooks, `NN_topic.ipynb`, of a folder, in reading order."""
+    return sorted(p for p in folder.glob("*.ipynb") if CHAPTER.fullmatch(p.name))
 
 
 def topic(path: Path) -> str:
     """The one name of a chapter: `08_normalization.ipynb` is `normalization` everywhere."""
     match = CHAPTER.fullmatch(path.name)
     if match is None:
-        raise ValueError(f"{path.name}: a chapter is called NN_topic.ipynb, such as 05_attention.ipynb")
+        raise ValueError(
+            f"{path.name}: a chapter is called NN_topic.ipynb, such as 05_attention.ipynb"
+        )
     return match["topic"]
 
 
@@ -40,6 +44,11 @@ def tags(cell: Any) -> list[str]:
 def tagged(notebook: Any, tag: str) -> Iterator[Any]:
     """The code cells of `notebook` that carry `tag`, in order."""
     return (c for c in notebook.cells if c.cell_type == "code" and tag in tags(c))
+
+
+def without_code(markdown: str) -> str:
+    """Markdown without its blocks of code. Directives, such as `{exercise}`, are not code."""
+    return _CODE_BLOCK.sub("", markdown)
 
 
 def slug(heading: str) -> str:

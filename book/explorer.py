@@ -3,7 +3,7 @@
     Explorer(
         "RMSNorm and the size of its input",
         {"s": Slider("size of x", [0.01, 0.1, 1.0])},
-        lambda s: Frame(f"At size {s:g} the output has size 1.", Lines("output", x, {"y": y(s)}, ...)),
+        lambda s: Frame(f"At size {s:g} the output has size 1.", Lines("output", x, ...)),
     )
 
 torch computes every grid point when the cell runs. The values are stored in one byte each (254
@@ -21,7 +21,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -181,7 +181,8 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     _esm = (
         (STATIC / "explorer.js").read_text(encoding="utf-8")
         + "\nexport default { render({ model, el }) {"
-        + " const root = document.createElement('div'); root.className = 'tp-explorer'; el.append(root);"
+        + " const root = document.createElement('div'); root.className = 'tp-explorer';"
+        + " el.append(root);"
         + " globalThis.transformerParts.mount(root, model.get('spec')); } };\n"
     )
     _css = STATIC / "explorer.css"
@@ -195,14 +196,20 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        return {**(data or {}), "text/plain": self._as_text(), "text/html": self._as_html()}, metadata
+        return {
+            **(data or {}),
+            "text/plain": self._as_text(),
+            "text/html": self._as_html(),
+        }, metadata
 
     def _as_text(self) -> str:
         """Every sentence: what nbval compares, and what a terminal shows."""
         return "\n".join([f"Explorer: {self.spec['title']}", *self.spec["sentences"]])
 
     def _as_html(self) -> str:
-        island = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+        island = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        )
         first = self.spec["sentences"][_start(self.spec["controls"])]
         return (
             '<div class="tp-explorer">'
@@ -222,7 +229,8 @@ def describe(
     for name, control in controls.items():
         if not 0 <= control.start < len(control.values):
             raise ValueError(
-                f"{title!r}: control {name!r} starts at index {control.start} of {len(control.values)} values"
+                f"{title!r}: control {name!r} starts at index {control.start} "
+                f"of {len(control.values)} values"
             )
     grid = itertools.product(*(c.values for c in controls.values()))
     frames = [frame(**dict(zip(controls, point, strict=True))) for point in grid]
@@ -230,7 +238,12 @@ def describe(
     return {
         "title": title,
         "controls": [
-            {"kind": c.kind, "label": c.label, "start": c.start, "values": [c.show(v) for v in c.values]}
+            {
+                "kind": c.kind,
+                "label": c.label,
+                "start": c.start,
+                "values": [c.show(v) for v in c.values],
+            }
             for c in controls.values()
         ],
         "panels": [_panel([f.panels[i] for f in frames]) for i in range(len(frames[0].panels))],
@@ -247,22 +260,54 @@ def _start(controls: list[dict[str, Any]]) -> int:
 
 
 def _same_structure(title: str, frames: list[Frame]) -> None:
-    def structure(panel: Panel) -> Any:
-        shapes = [] if isinstance(panel, Picture) else [v.shape for v in panel.values()]
-        labels = list(panel.series) if isinstance(panel, Lines | Points | Bars) else []
-        return panel.kind, panel.title, labels, shapes
-
-    first = [structure(p) for p in frames[0].panels]
-    if not first:
+    if not frames[0].panels:
         raise ValueError(f"{title!r}: a frame needs at least one panel")
     for number, frame in enumerate(frames):
         if not frame.sentence.strip():
             raise ValueError(f"{title!r}: frame {number} has no sentence")
-        if [structure(p) for p in frame.panels] != first:
+        for panel in frame.panels:
+            if problem := _panel_problem(panel):
+                raise ValueError(f"{title!r}: frame {number}, panel {panel.title!r}: {problem}")
+        was, now = ([_structure(p) for p in f.panels] for f in (frames[0], frame))
+        if was != now:
             raise ValueError(
-                f"{title!r}: the panels of frame {number} are not built like those of frame 0: "
-                f"{[structure(p) for p in frame.panels]} against {first}"
+                f"{title!r}: frame {number} is not built like frame 0: {now}, was {was}"
             )
+
+
+def _panel_problem(panel: Panel) -> str | None:
+    """What is wrong with a panel by itself."""
+    if isinstance(panel, Lines):
+        x = _array(panel.x)
+        if not np.isfinite(x).all() or (panel.xscale == "log" and (x <= 0).any()):
+            return "a place on x is not a number of that axis"
+        for label, y in zip(panel.series, panel.values(), strict=True):
+            if y.shape != x.shape:
+                return f"{label!r} has values of shape {y.shape} for {x.size} places on x"
+    elif isinstance(panel, Bars):
+        for label, y in zip(panel.series, panel.values(), strict=True):
+            if y.shape != (len(panel.labels),):
+                return f"{label!r} has heights of shape {y.shape} for {len(panel.labels)} labels"
+    elif isinstance(panel, Points):
+        for label, (x, y) in panel.series.items():
+            if _array(x).shape != _array(y).shape or _array(x).ndim != 1:
+                return f"{label!r} has {_array(x).shape} values of x and {_array(y).shape} of y"
+    elif isinstance(panel, Heat) and _array(panel.matrix).ndim != 2:
+        return f"the matrix has shape {_array(panel.matrix).shape}"
+    return None
+
+
+def _structure(panel: Panel) -> dict[str, Any]:
+    """What must be the same in every frame: all but the values themselves."""
+    same = {f.name: getattr(panel, f.name) for f in fields(panel)}
+    for name in ("series", "matrix", "figure"):
+        same.pop(name, None)
+    if isinstance(panel, Lines | Points | Bars):
+        same["series"] = list(panel.series)
+    if isinstance(panel, Lines):
+        same["x"] = _array(panel.x).tolist()
+    shapes = [] if isinstance(panel, Picture) else [v.shape for v in panel.values()]
+    return {"kind": panel.kind, **same, "shapes": shapes}
 
 
 # ---------------------------------------------------------------- values -> bytes
@@ -277,11 +322,13 @@ def _panel(frames: list[Any]) -> dict[str, Any]:
     base |= {"xlabel": one.xlabel, "ylabel": one.ylabel}
     values = [np.concatenate([v.ravel() for v in f.values()]) for f in frames]
     if isinstance(one, Heat):
-        biggest = max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
-        low, high = one.limits or ((-biggest, biggest) if one.diverging else _range(values))
+        axis = Axis.over(values, one.limits, pad=0)
+        if one.diverging and one.limits is None:
+            biggest = max(abs(axis.low), abs(axis.high))
+            axis = Axis(-biggest, biggest)
         rows, columns = one.values()[0].shape
         shape = {"rows": rows, "columns": columns, "diverging": one.diverging}
-        return base | shape | {"data": _bytes(values, Axis(low, high))}
+        return base | shape | {"data": _bytes(values, axis)}
     base["series"] = [{"label": label} for label in one.series]
     if isinstance(one, Points):
         pairs = [v.reshape(-1, 2) for v in values]
@@ -312,36 +359,51 @@ class Axis:
     scale: Scale = "linear"
 
     @staticmethod
-    def over(values: list[Array], limits: Limits, scale: Scale = "linear", pad: float = 0.04) -> Axis:
-        """The axis that holds all `values`, or exactly `limits`."""
+    def over(
+        values: list[Array], limits: Limits, scale: Scale = "linear", pad: float = 0.04
+    ) -> Axis:
+        """The axis that holds all finite `values`, or exactly `limits`."""
         if limits is not None:
             return Axis(*limits, scale)
-        low, high = _range([v[v > 0] for v in values] if scale == "log" else values)
-        if scale == "log":
-            gap = (high / low) ** pad
-            return Axis(low / gap, high * gap, scale)
-        # Rounded, so that the last bits of a value do not move the axis.
-        gap = pad * (high - low)
-        return Axis(_rounded(low - gap), _rounded(high + gap))
+        v = _scaled(np.concatenate([np.ravel(v) for v in values]), scale)
+        v = v[np.isfinite(v)]
+        low, high = (float(v.min()), float(v.max())) if v.size else (0.0, 1.0)
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        if pad:
+            # Rounded outwards, so that the last bits of a value do not move the axis.
+            gap, unit = pad * (high - low), 10.0 ** (math.floor(math.log10(high - low)) - 2)
+            low = math.floor((low - gap) / unit + 1e-3) * unit
+            high = math.ceil((high + gap) / unit - 1e-3) * unit
+        return Axis(10.0**low, 10.0**high, scale) if scale == "log" else Axis(low, high)
 
     def fraction(self, values: Array) -> Array:
-        """Values as fractions of the axis; outside is clipped, nan and non-positive logs are nan."""
-        low, high, v = self.low, self.high, values
-        if self.scale == "log":
-            with np.errstate(divide="ignore", invalid="ignore"):
-                low, high, v = math.log10(low), math.log10(high), np.log10(v)
-        return np.where(np.isnan(v) | np.isneginf(v), np.nan, np.clip((v - low) / (high - low), 0, 1))
+        """Values as fractions of the axis: cut off at its ends, nan where nothing is drawn."""
+        low, high = (float(_scaled(np.array(end), self.scale)) for end in (self.low, self.high))
+        v = _scaled(values, self.scale)
+        fractions = np.clip((v - low) / (high - low), 0, 1)
+        return np.where(np.isnan(v) | np.isneginf(v), np.nan, fractions)
 
     def ticks(self) -> list[list[Any]]:
         """[fraction, label] pairs."""
+        marks: list[tuple[float, str]] = []
         if self.scale == "log":
             first, last = math.ceil(math.log10(self.low)), math.floor(math.log10(self.high))
             step = max(1, math.ceil((last - first) / 6))
-            marks = [(10.0**k, "10" + str(k).translate(_SUPERSCRIPT)) for k in range(first, last + 1, step)]
-        else:
+            powers = range(first, last + 1, step)
+            marks = [(10.0**k, "10" + str(k).translate(_SUPERSCRIPT)) for k in powers]
+        if len(marks) < 2:
             found = MaxNLocator(nbins=6).tick_values(self.low, self.high)
             marks = [(v, f"{v:g}".replace("-", "−")) for v in found if self.low <= v <= self.high]
         return [[round(float(self.fraction(np.array([v]))[0]), 4), s] for v, s in marks]
+
+
+def _scaled(values: Array, scale: Scale) -> Array:
+    """The values themselves, or their exponents; what has none is nan."""
+    if scale == "linear":
+        return values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(values > 0, np.log10(values), np.nan)
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -351,16 +413,6 @@ def _array(values: Any) -> Array:
     """Tensors, lists and arrays alike, as float64."""
     detach = getattr(values, "detach", None)
     return np.asarray(detach() if detach else values, dtype=np.float64)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
-def _range(values: list[Array]) -> tuple[float, float]:
-    finite = np.concatenate([v[np.isfinite(v)].ravel() for v in values])
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    return (low, high) if low < high else (low - 0.5, low + 0.5)
 
 
 def _bytes(values: list[Array], axis: Axis) -> dict[str, str]:

@@ -11,6 +11,7 @@ import io
 from typing import Any
 
 import matplotlib.pyplot as plt
+from cycler import cycler
 from IPython.display import display
 from matplotlib.figure import Figure
 from PIL import Image
@@ -33,7 +34,7 @@ plt.rcParams.update(
         "figure.figsize": (7.0, 3.2),
         "figure.dpi": 72,
         "figure.constrained_layout.use": True,
-        "axes.prop_cycle": plt.cycler(
+        "axes.prop_cycle": cycler(
             color=list(PALETTE.values()),
             linestyle=["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), "-"],
         ),
@@ -55,8 +56,9 @@ def show(fig: Figure, *, alt: str) -> None:
     """Show `fig` in the notebook and on the site, with `alt` as its text alternative, and close it.
 
     Args:
-        fig: the figure. Every axes that is switched on must name its x and y axis.
-        alt: what a reader who cannot see the figure needs to know: what is drawn, and what it shows.
+        fig: the figure. Every axes that is switched on must name its x and y axis, a colour bar
+            what it measures.
+        alt: what a reader who cannot see the figure needs to know: what is drawn, what it shows.
 
     Raises:
         ValueError: if `alt` says too little, or an axis has no label.
@@ -64,7 +66,9 @@ def show(fig: Figure, *, alt: str) -> None:
     if len(alt.split()) < 8:
         raise ValueError(f"alt must say what the figure shows, in a sentence or two; got {alt!r}")
     for axes in fig.axes:
-        if axes.axison and not (axes.get_xlabel() and axes.get_ylabel()):
+        names = [bool(axes.get_xlabel()), bool(axes.get_ylabel())]
+        # A colour bar is an axes too, with one axis.
+        if axes.axison and not (any(names) if hasattr(axes, "_colorbar") else all(names)):
             raise ValueError(f"the axes titled {axes.get_title()!r} lack the label of an axis")
     png = io.BytesIO()
     # No Software entry: the file must not change with the version of matplotlib.

@@ -13,16 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from book.chapters import chapters, read, tagged, tags
+from book.chapters import chapters, read, tagged, tags, without_code
 
 # A displayed equation, with the label that myst-parser takes: $$ ... $$ (eq-name)
-EQUATION = re.compile(r"^\$\$(?P<body>.+?)\$\$[ \t]*(?:\((?P<label>[^)\n]+)\))?[ \t]*$", re.S | re.M)
-FENCE = re.compile(r"^(```+|~~~+|:::+).*?^\1\s*$", re.S | re.M)
+EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?", re.S)
+# Other ways to display one, which carry no label that a witness could name.
+UNLABELLED = re.compile(r"^[`:]{3,}\{math\}|\\begin\{(?:equation|align|gather|multline)\*?\}", re.M)
 # A number with three or more digits that count: it should come out of a cell, not be typed.
-TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?![\w.])")
+TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?!\.?\w)")
 KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "timing", "cited"}
 SILENCERS = {"nbval-ignore-output", "nbval-skip", "skip-execution", "raises-exception"}
-SILENCING_COMMENT = re.compile(r"^\s*#\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M)
+SILENCING_COMMENT = re.compile(
+    r"^\s*#+\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M
+)
 
 
 def problems(notebook: Any) -> list[str]:
@@ -63,10 +66,14 @@ def uncompared(notebook: Any) -> list[str]:
 def _displayed(notebook: Any) -> Iterator[re.Match[str]]:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            yield from EQUATION.finditer(cell.source)
+            yield from EQUATION.finditer(without_code(cell.source))
 
 
 def _equations(notebook: Any) -> Iterator[str]:
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            for match in UNLABELLED.finditer(EQUATION.sub("", without_code(cell.source))):
+                yield f"write $$ ... $$ (eq-name) in place of {match[0]}"
     for match in _displayed(notebook):
         label = match["label"]
         if label is None:
@@ -87,8 +94,10 @@ def _equations(notebook: Any) -> Iterator[str]:
 def _prose(notebook: Any) -> Iterator[str]:
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and "cited" not in tags(cell):
-            text = EQUATION.sub("", FENCE.sub("", cell.source))
-            text = re.sub(r"\$[^$]+\$|`[^`]+`|\{[^}]*\}|\([^)]*\.(?:md|ipynb|html)[^)]*\)", "", text)
+            text = EQUATION.sub("", without_code(cell.source))
+            text = re.sub(
+                r"\$[^$]+\$|`[^`]+`|\{[^}]*\}|\([^)]*\.(?:md|ipynb|html)[^)]*\)", "", text
+            )
             for number in TYPED_NUMBER.findall(text):
                 yield f"the number {number} is typed into prose; let a cell print it"
 
@@ -105,7 +114,9 @@ def _cells(notebook: Any) -> Iterator[str]:
             yield f"cell {i} opts out of the comparison of outputs"
         if cell.execution_count is None and cell.source.strip():
             yield f"cell {i} was not run"
-        if "timing" in tags(cell) and not re.search(r"\b(timeit|perf_counter|Timer)\b", cell.source):
+        if "timing" in tags(cell) and not re.search(
+            r"\b(timeit|perf_counter|Timer)\b", cell.source
+        ):
             yield f"cell {i} is tagged 'timing' but times nothing"
 
 
@@ -115,20 +126,26 @@ def _outputs(i: int, cell: Any) -> Iterator[str]:
             yield f"cell {i} holds a traceback: {output.ename}: {output.evalue}"
         if output.output_type == "stream" and output.name == "stderr":
             yield f"cell {i} writes to stderr: {output.text.strip()[:80]}"
-        text = "".join(output.get("text", "")) + "".join(output.get("data", {}).get("text/plain", ""))
+        text = "".join(output.get("text", "")) + "".join(
+            output.get("data", {}).get("text/plain", "")
+        )
         if "Traceback (most recent call last)" in text:
             yield f"cell {i} prints a traceback"
         if re.search(r"(?<![\w.])/(home|root|Users|tmp|work|usr)/|0x[0-9a-f]{6,}", text):
             yield f"cell {i} prints a path or an address of this machine"
         for kind in output.get("data", {}):
-            alt = output.metadata.get(kind, {}).get("alt", "") if kind.startswith("image/") else "ok"
+            alt = (
+                output.metadata.get(kind, {}).get("alt", "") if kind.startswith("image/") else "ok"
+            )
             if not alt.strip():
                 yield f"cell {i} shows a figure without alt text"
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the problems of the notebooks named, or of all chapters. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter")
     found = [
         f"{path.name}: {problem}"

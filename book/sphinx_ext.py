@@ -5,7 +5,7 @@
 - Figures take the alt text that `book.figures.show` stored with them.
 - Launch buttons point to the repository that the book was built from; without one there are none.
 - Nothing on a page comes from another host, and the build fails if something would.
-- A page that is missing, an output with a traceback, an image without alt text: each fails the build.
+- A missing page, a traceback, an image without alt text, a dead link: each fails the build.
 """
 
 from __future__ import annotations
@@ -63,9 +63,11 @@ class FigureRenderer(NbElementRenderer):  # type: ignore[misc]
 
 def _mathml(self: HTML5Translator, node: nodes.Element, *, display: bool) -> str:
     try:
-        return _latex.convert_with_local_state(node.astext(), displaystyle=display)
+        return str(_latex.convert_with_local_state(node.astext(), displaystyle=display))
     except LatexError as error:
-        logger.warning("this formula is not valid LaTeX: %s\n%s", node.astext(), error, location=node)
+        logger.warning(
+            "this formula is not valid LaTeX: %s\n%s", node.astext(), error, location=node
+        )
         return f"<code>{self.encode(node.astext())}</code>"
 
 
@@ -139,7 +141,10 @@ def _repository(app: Sphinx, config: Any) -> None:
             "repository_branch": _branch(),
             "use_repository_button": True,
             "use_issues_button": True,
-            "launch_buttons": {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"},
+            "launch_buttons": {
+                "binderhub_url": "https://mybinder.org",
+                "notebook_interface": "jupyterlab",
+            },
         }
 
 
@@ -173,11 +178,17 @@ def web_address(remote: str) -> str | None:
 
     `None` for a folder on this machine or any other address that no browser could open.
     """
-    match = re.fullmatch(
-        r"(?:(?:https|ssh|git)://(?:[^@/]+@)?|[\w.-]+@)(?P<host>[\w.-]+\.[a-z]+)(?::\d+(?=/))?[:/](?P<path>.+?)(?:\.git)?/?",
-        remote,
+    host = r"(?P<host>[\w.-]+\.[a-z]+)"
+    path = r"(?P<path>[^@]+?)(?:\.git)?/?"
+    forms = (
+        rf"https://(?:[^@/]+@)?{host}(?P<port>:\d+)?/{path}",
+        rf"(?:ssh|git)://(?:[^@/]+@)?{host}(?::\d+)?/{path}",  # that port is not the web's
+        rf"[\w.-]+@{host}:{path}",
     )
-    return f"https://{match['host']}/{match['path']}" if match else None
+    match = next((m for form in forms if (m := re.fullmatch(form, remote))), None)
+    if match is None:
+        return None
+    return f"https://{match['host']}{match.groupdict().get('port') or ''}/{match['path']}"
 
 
 # ---------------------------------------------------------------- pages
@@ -191,11 +202,16 @@ def _fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = source[0].replace("<!-- errata -->", as_markdown())
 
 
-def _only_ours(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+def _only_ours(
+    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any
+) -> None:
     """Drop the scripts that load something from elsewhere: Thebe's bootstrap, require.js."""
 
     def wanted(file: Any) -> bool:
-        name, body = str(getattr(file, "filename", file) or ""), str(getattr(file, "attributes", ""))
+        name, body = (
+            str(getattr(file, "filename", file) or ""),
+            str(getattr(file, "attributes", "")),
+        )
         return not re.search(r"thebe|require\.min|unpkg|jsdelivr|cdnjs", name + body, re.I)
 
     context["script_files"] = [f for f in context.get("script_files", []) if wanted(f)]
@@ -208,71 +224,95 @@ def _only_ours(app: Sphinx, page: str, template: str, context: dict[str, Any], d
 class _Page(HTMLParser):
     """What a built page fetches by itself, links to, and shows as images."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__()
         self.fetched: list[str] = []
         self.links: list[str] = []
         self.ids: set[str] = set()
         self.images: list[dict[str, str | None]] = []
+        self.source = path.read_text(encoding="utf-8")
+        self._tag = ""
+        self.feed(self.source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Sort the attributes of one tag."""
-        a = dict(attrs)
-        if a.get("id"):
-            self.ids.add(str(a["id"]))
+        a = {name: value or "" for name, value in attrs}
+        self._tag = tag
+        self.ids |= {a["id"]} if "id" in a else set()
         if tag == "a" and a.get("href"):
-            self.links.append(str(a["href"]))
-        elif tag == "link" and a.get("rel") not in ("canonical", "next", "prev", "search", "index", "author"):
-            self.fetched.append(str(a.get("href") or ""))
-        elif tag in ("script", "img", "iframe", "source", "video", "audio", "embed", "track"):
-            self.fetched.append(str(a.get("src") or ""))
-        if tag == "img":
-            self.images.append(a)
+            self.links.append(a["href"])
+        elif tag == "link" and a.get("rel") not in _NOT_FETCHED:
+            self.fetched.append(a.get("href", ""))
+        elif tag == "img":
+            self.images.append(dict(attrs))
+        self.fetched += [a[name] for name in ("src", "poster") if name in a]
+        self.fetched += [part.split()[0] for part in a.get("srcset", "").split(",") if part.split()]
+        self.fetched += [a["data"]] if tag == "object" and "data" in a else []
+        self.fetched += _fetched_by_css(a.get("style", ""))
 
     handle_startendtag = handle_starttag
 
+    def handle_data(self, data: str) -> None:
+        """A style sheet in the page can fetch too."""
+        if self._tag == "style":
+            self.fetched += _fetched_by_css(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        """What follows is no longer inside the tag."""
+        self._tag = ""
+
+
+_NOT_FETCHED = ("canonical", "next", "prev", "search", "index", "author")
+
+
+def _fetched_by_css(css: str) -> list[str]:
+    return re.findall(r"(?:url\(\s*|@import\s+)[\"']?([^\"')\s;]+)", css)
+
+
+def _foreign(address: str) -> bool:
+    return re.match(r"(?:https?:|ftp:|wss?:)?//", address) is not None
+
 
 def site_problems(out: Path, documents: set[str]) -> list[str]:
-    """What is wrong with the built site in `out`, which should hold a page for each of `documents`."""
-    problems = [f"{d}.html: the page is missing" for d in sorted(documents) if not (out / f"{d}.html").exists()]
-    pages = {p: _parsed(p) for p in sorted(out.rglob("*.html")) if "_static" not in p.parts}
+    """What is wrong with the site in `out`, which should hold a page for each of `documents`."""
+    out = out.resolve()
+    missing = sorted(d for d in documents if not (out / f"{d}.html").exists())
+    problems = [f"{d}.html: the page is missing" for d in missing]
+    pages = {p: _Page(p) for p in sorted(out.rglob("*.html")) if "_static" not in p.parts}
     for path, page in pages.items():
         name = path.relative_to(out).as_posix()
-        problems += [f"{name}: {p}" for p in _page_problems(path, page, pages, out)]
+        problems += [f"{name}: {p}" for p in _page_problems(page)]
+        problems += [f"{name}: {p}" for p in _link_problems(path, page, pages, out)]
     for sheet in sorted(out.rglob("*.css")):
-        for url in re.findall(r"url\([\"']?(?:https?:)?//[^)]+\)", sheet.read_text(encoding="utf-8")):
-            problems.append(f"{sheet.relative_to(out).as_posix()}: fetches {url}")
+        addresses = _fetched_by_css(sheet.read_text(encoding="utf-8"))
+        name = sheet.relative_to(out).as_posix()
+        problems += [f"{name}: fetches {address}" for address in addresses if _foreign(address)]
     return problems
 
 
-def _parsed(path: Path) -> _Page:
-    page = _Page()
-    page.feed(path.read_text(encoding="utf-8"))
-    return page
-
-
-def _page_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path) -> Iterator[str]:
-    for address in page.fetched:
-        if re.match(r"(?:[a-z]+:)?//", address):
-            yield f"fetches {address}"
+def _page_problems(page: _Page) -> Iterator[str]:
+    yield from (f"fetches {address}" for address in page.fetched if _foreign(address))
     for image in page.images:
         if not (image.get("alt") or "").strip():
             yield f"the image {image.get('src')} has no alt text"
-    text = path.read_text(encoding="utf-8")
-    if "Traceback (most recent call last)" in text:
+    if "Traceback (most recent call last)" in re.sub(r"<[^>]*>", "", page.source):
         yield "shows a traceback"
-    if re.search(r"cdn\.|unpkg\.com|jsdelivr|cdnjs|googleapis|gstatic", text):
+    if re.search(r"cdn\.|unpkg\.com|jsdelivr|cdnjs|googleapis|gstatic", page.source):
         yield "names a content delivery network"
+
+
+def _link_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path) -> Iterator[str]:
     for link in page.links:
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:
             continue
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-        if target.is_dir():
-            target /= "index.html"
-        if not target.exists():
+        target = target / "index.html" if target.is_dir() else target
+        if not target.exists() or not target.is_relative_to(out):
             yield f"links to {link}, which does not exist"
-        elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids:
+        elif (
+            parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids
+        ):
             yield f"links to {link}, but the page has no such anchor"
 
 
@@ -290,7 +330,9 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect everything to Sphinx."""
-    app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_display, None))
+    app.add_html_math_renderer(
+        "mathml", inline_renderers=(_inline, None), block_renderers=(_display, None)
+    )
     app.connect("config-inited", _repository, priority=900)
     app.connect("config-inited", lambda app, config: config.html_static_path.append(str(STATIC)))
     app.add_css_file("explorer.css")

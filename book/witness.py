@@ -38,7 +38,8 @@ def witness(label: str, left: Any, right: Any, *, tol: float = 1e-10) -> None:
     symbolic = isinstance(left, sympy.Basic | sympy.MatrixBase)
     if symbolic != isinstance(right, sympy.Basic | sympy.MatrixBase):
         raise WitnessError(f"{label}: one side is symbolic, the other is not")
-    if left is right and not (symbolic and left.is_number):
+    # SymPy keeps one object for each number, so there the same object is no sign of anything.
+    if left is right and not isinstance(left, sympy.Number | int | float):
         raise WitnessError(f"{label}: both sides are the same object, so nothing is compared")
     how = _symbolic(label, left, right) if symbolic else _numeric(label, left, right, tol)
     print(f"{label} holds: {how}")
@@ -53,7 +54,9 @@ def _symbolic(label: str, left: Any, right: Any) -> str:
     # A wrong right-hand side, to see that the comparison can fail: every entry off by a hair.
     wrong = right.applyfunc(lambda entry: entry + sympy.Rational(1, 10**6))
     if not _vanishes(left - right):
-        raise WitnessError(f"{label}: the difference does not simplify to zero: {_first(left - right)}")
+        raise WitnessError(
+            f"{label}: the difference does not simplify to zero: {_first(left - right)}"
+        )
     if _vanishes(left - wrong):
         raise WitnessError(f"{label}: a wrong right-hand side passes too")
     entries = "" if len(right) == 1 else f" in all {len(right)} entries"
@@ -74,16 +77,25 @@ def _numeric(label: str, left: Any, right: Any, tol: float) -> str:
         raise WitnessError(f"{label}: shapes differ, {tuple(left.shape)} and {tuple(right.shape)}")
     if not right.numel():
         raise WitnessError(f"{label}: there are no entries to compare")
-    left, right = left.to(torch.float64), right.to(torch.float64)
+    left, right = (_real(x).to(torch.float64) for x in (left, right))
     if not (left.isfinite().all() and right.isfinite().all()):
         raise WitnessError(f"{label}: a side holds nan or infinity")
     scale = right.abs().max().item() or 1.0
     error = (left - right).abs().max().item()
     if error > tol * scale:
-        raise WitnessError(f"{label}: the sides differ by {error:.3g}, allowed is {tol * scale:.3g}")
+        raise WitnessError(
+            f"{label}: the sides differ by {error:.3g}, allowed is {tol * scale:.3g}"
+        )
     # The smallest slip a formula makes is one part in 10^5 or so: the check has to see it.
     wrong = right + 1e-5 * scale
     if (left - wrong).abs().max().item() <= tol * scale:
-        raise WitnessError(f"{label}: tol={tol:g} is so loose that a wrong right-hand side passes too")
+        raise WitnessError(
+            f"{label}: tol={tol:g} is so loose that a wrong right-hand side passes too"
+        )
     numbers = "number" if right.numel() == 1 else "numbers"
     return f"{right.numel()} {numbers} equal to within {tol:g}"
+
+
+def _real(x: torch.Tensor) -> torch.Tensor:
+    """A complex tensor as its real and imaginary parts."""
+    return torch.view_as_real(x) if x.is_complex() else x

@@ -1,0 +1,7 @@
+"""The parts of a Transformer, one module per chapter of the book.
+
+`tensors`: Tensors, the Hadamard product, parameters, and how to check a claim.
+`normalization`: Normalization: BatchNorm, LayerNorm, RMSNorm.
+
+Woven by `make weave`; do not edit.
+"""

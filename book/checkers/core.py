@@ -84,12 +84,17 @@ class Report:
             return [f"{self.name}: nothing to check yet. Replace the NotImplementedError."]
         if self.passed:
             return [f"{self.name}: right in all {self.total} cases."]
-        lines = [f"{self.name}: not yet. {self.total - len(self.failures)} of {self.total} cases are right."]
+        lines = [
+            f"{self.name}: not yet. "
+            f"{self.total - len(self.failures)} of {self.total} cases are right."
+        ]
         lines += [f"  {case}: {what}" for case, what in self.failures[:3]]
         if len(self.failures) > 3:
             lines.append(f"  ... and {len(self.failures) - 3} more")
         if self.looks_like:
-            lines.append(f"It looks like this mistake: {self.looks_like.name}. {self.looks_like.why}")
+            lines.append(
+                f"It looks like this mistake: {self.looks_like.name}. {self.looks_like.why}"
+            )
         return lines
 
     def __str__(self) -> str:
@@ -103,7 +108,9 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
         TypeError: if `answer` cannot be called.
     """
     if not callable(answer):
-        raise TypeError(f"{name}: the answer must be a function or class, got {type(answer).__name__}")
+        raise TypeError(
+            f"{name}: the answer must be a function or class, got {type(answer).__name__}"
+        )
     got = [_run(answer, case) for case in exercise.cases]
     if any(isinstance(o.error, NotImplementedError) for o in got):
         return Report(name, len(got), (), attempted=False)
@@ -117,7 +124,7 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
 
 
 def _closest(exercise: Exercise, expected: list[Outcome], got: list[Outcome]) -> WrongAnswer | None:
-    """The wrong answer that gives what `got` gives, on all cases or at least on most failing ones."""
+    """The wrong answer that gives what `got` gives, at least on most of the failing cases."""
     tolerances = [case.tol for case in exercise.cases]
     failing = [
         i
@@ -155,7 +162,9 @@ def _gradients(output: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     if not outputs:
         raise ValueError("the result does not depend on the inputs as far as autograd can see")
     # Fixed, uneven weights: a plain sum hides every gradient that is constant along a row.
-    weights = [torch.linspace(-1.0, 2.0, o.numel(), dtype=o.dtype).reshape(o.shape) for o in outputs]
+    weights = [
+        torch.linspace(-1.0, 2.0, o.numel(), dtype=o.dtype).reshape(o.shape) for o in outputs
+    ]
     leaves = [i for i in inputs if isinstance(i, torch.Tensor) and i.requires_grad]
     total = torch.stack([(o * w).sum() for o, w in zip(outputs, weights, strict=True)]).sum()
     return torch.autograd.grad(total, leaves, allow_unused=True)

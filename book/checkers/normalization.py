@@ -216,7 +216,7 @@ def _divisor_mistakes(build: Builder, square: str) -> tuple[WrongAnswer, ...]:
         ),
         WrongAnswer(
             "eps as a lower limit",
-            f"eps is added to the {square} of every size. A lower limit changes the small ones only.",
+            f"eps is added to every {square}. A lower limit changes only those below eps.",
             build(divisor=lambda square, eps: square.clamp_min(eps).sqrt()),
         ),
         WrongAnswer(
@@ -286,11 +286,7 @@ def _gain_mistakes(build: Builder) -> tuple[WrongAnswer, ...]:
             "gain as a dot product",
             "The gain is a vector that multiplies entry by entry. A product with `@` mixes the "
             "features into one number.",
-            build(
-                affine=lambda x_hat, weight, bias=0.0: (
-                    (x_hat @ weight.flatten().to(x_hat.dtype)).unsqueeze(-1) + bias
-                )
-            ),
+            build(affine=lambda x_hat, weight, bias=0.0: x_hat @ weight.to(x_hat.dtype) + bias),
         ),
     )
 
@@ -299,7 +295,7 @@ def _bias_mistakes(build: Builder) -> tuple[WrongAnswer, ...]:
     return (
         WrongAnswer(
             "bias forgotten",
-            "After the gain, `bias` is added. What was constant comes out as exactly the bias.",
+            "After the gain, `bias` is added. Where the input is constant, the output is the bias.",
             build(affine=lambda x_hat, weight, bias: x_hat * weight),
         ),
         WrongAnswer(
@@ -311,24 +307,18 @@ def _bias_mistakes(build: Builder) -> tuple[WrongAnswer, ...]:
     )
 
 
-def _norm(
+def _normalised(
+    x: Tensor,
+    eps: float,
     *,
     centre: Statistic,
     square: Statistic,
     axes: Axes = _last,
     divisor: Divisor = _root,
-    affine: Callable[..., Tensor] = _affine,
-    widened: Callable[[Tensor], Tensor] = _widened,
-) -> Answer:
-    """LayerNorm or RMSNorm in parts: `affine(centre(x) / divisor(square(x)))`, in float32 at least."""
-
-    def answer(x: Tensor, *vectors_and_eps: Any) -> Tensor:
-        *vectors, eps = vectors_and_eps
-        wide, dim = widened(x), axes(x)
-        x_hat = centre(wide, dim) / divisor(square(wide, dim), eps)
-        return affine(x_hat, *vectors).to(x.dtype)
-
-    return answer
+) -> tuple[Tensor, Tensor]:
+    """`x_hat = centre(x) / s` and `s = divisor(square(x), eps)`."""
+    s = divisor(square(x, axes(x)), eps)
+    return centre(x, axes(x)) / s, s
 
 
 # --- layer_norm -----------------------------------------------------------------------------------
@@ -344,8 +334,20 @@ LAYER_NORM_CASES = [
 ]
 
 
-def _layer(*, centre: Statistic = _centred, square: Statistic = _var, **parts: Any) -> Answer:
-    return _norm(centre=centre, square=square, **parts)
+def _layer(
+    *,
+    centre: Statistic = _centred,
+    square: Statistic = _var,
+    affine: Callable[..., Tensor] = _affine,
+    **parts: Callable[..., Any],
+) -> Answer:
+    """LayerNorm in parts; `parts` are those of `_normalised`."""
+
+    def answer(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        x_hat, _ = _normalised(_widened(x), eps, centre=centre, square=square, **parts)
+        return affine(x_hat, weight, bias).to(x.dtype)
+
+    return answer
 
 
 def _layer_norm_by_var_mean(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
@@ -432,9 +434,20 @@ RMS_NORM_CASES = [
 
 
 def _rms(
-    *, centre: Statistic = _as_it_is, square: Statistic = _mean_square, **parts: Any
+    *,
+    centre: Statistic = _as_it_is,
+    square: Statistic = _mean_square,
+    affine: Callable[..., Tensor] = _affine,
+    widened: Callable[[Tensor], Tensor] = _widened,
+    **parts: Callable[..., Any],
 ) -> Answer:
-    return _norm(centre=centre, square=square, **parts)
+    """RMSNorm in parts; `parts` are those of `_normalised`."""
+
+    def answer(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        x_hat, _ = _normalised(widened(x), eps, centre=centre, square=square, **parts)
+        return affine(x_hat, weight).to(x.dtype)
+
+    return answer
 
 
 def _rms_norm_cast_before_the_gain(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -445,7 +458,8 @@ def _rms_norm_cast_before_the_gain(x: Tensor, weight: Tensor, eps: float) -> Ten
 def _rms_norm_as_a_length(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     # sqrt(d (mean square + eps)) is the length of x with one more entry, sqrt(d eps).
     wide, d = _widened(x), x.shape[-1]
-    length = F.pad(wide, (0, 1), value=math.sqrt(d * eps)).norm(dim=-1, keepdim=True)
+    longer = F.pad(wide, (0, 1), value=math.sqrt(d * eps))
+    length: Tensor = torch.linalg.vector_norm(longer, dim=-1, keepdim=True)
     return (wide * math.sqrt(d) / length * weight).to(x.dtype)
 
 
@@ -508,7 +522,8 @@ def _by_autograd(
     forward: Callable[..., Tensor], grad_out: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
     leaves = [t.detach().clone().requires_grad_() for t in inputs]
-    return torch.autograd.grad(forward(*leaves), leaves, grad_out)
+    # A scalar, since torch imports SymPy (half a second) when it is given `grad_outputs`.
+    return torch.autograd.grad((forward(*leaves) * grad_out).sum(), leaves)
 
 
 def _layer_norm_backward(
@@ -572,14 +587,11 @@ def _grad_bias(t: Terms) -> Tensor:
     return _over_rows(t.grad_out)
 
 
-def _backward(
-    *formulas: Formula, centre: Statistic, square: Statistic, divisor: Divisor = _root
-) -> Answer:
-    """A backward pass in parts: a formula for each gradient, and those of the forward pass."""
+def _backward(*formulas: Formula, **parts: Callable[..., Any]) -> Answer:
+    """A formula for each gradient; `parts` are those of `_normalised`."""
 
     def answer(grad_out: Tensor, x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, ...]:
-        s = divisor(square(x, -1), eps)
-        terms = Terms(grad_out, weight, x, centre(x, -1) / s, s)
+        terms = Terms(grad_out, weight, x, *_normalised(x, eps, **parts))
         return tuple(formula(terms) for formula in formulas)
 
     return answer
@@ -592,7 +604,7 @@ def _layer_backward(
     grad_bias: Formula = _grad_bias,
     centre: Statistic = _centred,
     square: Statistic = _var,
-    **parts: Any,
+    **parts: Callable[..., Any],
 ) -> Answer:
     return _backward(grad_x, grad_weight, grad_bias, centre=centre, square=square, **parts)
 
@@ -603,7 +615,7 @@ def _rms_backward(
     grad_weight: Formula = _grad_weight,
     centre: Statistic = _as_it_is,
     square: Statistic = _mean_square,
-    **parts: Any,
+    **parts: Callable[..., Any],
 ) -> Answer:
     return _backward(grad_x, grad_weight, centre=centre, square=square, **parts)
 
@@ -914,7 +926,8 @@ def _batch(
     *,
     axes: Axes = _all_but_channels,
     square: Statistic = _var,
-    detached: bool = False,
+    used_from: Callable[[Tensor], Tensor] = lambda x: x,
+    stored_from: Callable[[Tensor], Tensor] = lambda x: x.detach(),
     used: Callable[[Tensor, int], Tensor] = lambda var, n: var,
     stored: Callable[[Tensor, int], Tensor] = _bessel,
     moved: Callable[[Tensor, Tensor, float], Tensor] = torch.lerp,
@@ -930,7 +943,8 @@ def _batch(
     Args:
         axes: what the statistics that normalise run over.
         square: the variance, biased.
-        detached: whether the statistics that normalise are cut out of the graph.
+        used_from: `x` for the statistics that normalise, in the graph.
+        stored_from: `x` for the statistics that move the running ones, out of the graph.
         used: the variance that normalises, from the biased one and the number of values.
         stored: the variance that moves the running one, from the same.
         moved: the new running value, from the old one, that of the batch, and the momentum.
@@ -957,13 +971,13 @@ def _batch(
             raise ValueError("one value per channel has no variance")
         mean, var = _by_channel(running_mean.clone(), x), _by_channel(running_var.clone(), x)
         if uses_batch(training):
-            source, dim = x.detach() if detached else x, axes(x)
-            mean, var = _mean(source, dim), used(square(source, dim), n)
+            batch, dim = used_from(x), axes(x)
+            mean, var = _mean(batch, dim), used(square(batch, dim), n)
         if updates(training):
-            dim = _all_but_channels(x)
-            batch_mean, batch_var = _mean(x.detach(), dim), stored(square(x.detach(), dim), n)
-            running_mean.copy_(moved(running_mean, batch_mean.flatten(), momentum))
-            running_var.copy_(moved(running_var, batch_var.flatten(), momentum))
+            batch, dim = stored_from(x), _all_but_channels(x)
+            new_mean, new_var = _mean(batch, dim), stored(square(batch, dim), n)
+            running_mean.copy_(moved(running_mean, new_mean.flatten(), momentum))
+            running_var.copy_(moved(running_var, new_var.flatten(), momentum))
         return affine((x - mean) / divisor(var, eps), shaped(weight, x), shaped(bias, x))
 
     return answer
@@ -1121,7 +1135,13 @@ BATCH_NORM = Exercise(
             "statistics cut out of the graph",
             "The values are right and the gradients are not. In training mean and variance "
             "depend on x; only the running statistics are kept out of the graph.",
-            _batch(detached=True),
+            _batch(used_from=lambda x: x.detach()),
+        ),
+        WrongAnswer(
+            "running statistics left in the graph",
+            "The running statistics are plain numbers. Update them with `detach()` or under "
+            "`no_grad`, or they keep the graph of every batch alive.",
+            _batch(stored_from=lambda x: x),
         ),
         WrongAnswer(
             "one value per channel accepted in training",
@@ -1138,15 +1158,17 @@ BATCH_NORM = Exercise(
 Pair = tuple[Tensor, Tensor]
 
 
-def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, like: Tensor) -> Pair:
-    """Weight and bias of the affine map `f`, read off its derivative and its value at zero."""
-    zero = torch.zeros(d_in, dtype=like.dtype)
-    return torch.func.jacrev(f)(zero), f(zero)
+def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, dtype: torch.dtype) -> Pair:
+    """Weight and bias of the affine map `f`: its derivative, and its value at zero."""
+    zero = torch.zeros(d_in, dtype=dtype, requires_grad=True)
+    value = f(zero)
+    rows = [torch.autograd.grad(entry, zero, retain_graph=True)[0] for entry in value]
+    return torch.stack(rows), value.detach()
 
 
 def _fold_into_linear(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
     return _affine_map(
-        lambda x_hat: F.linear(gamma * x_hat + beta, weight, bias), len(gamma), weight
+        lambda x_hat: F.linear(gamma * x_hat + beta, weight, bias), len(gamma), weight.dtype
     )
 
 
@@ -1332,7 +1354,7 @@ FOLD_INTO_LINEAR = Exercise(
 
 
 def _center_linear(weight: Tensor, bias: Tensor) -> Pair:
-    return _affine_map(lambda x: _centred(F.linear(x, weight, bias)), weight.shape[1], weight)
+    return _affine_map(lambda x: _centred(F.linear(x, weight, bias)), weight.shape[1], weight.dtype)
 
 
 CENTER_CASES = [

@@ -123,9 +123,9 @@ def test_e04_batch_norm_in_evaluation_uses_running_statistics():
 def test_e05_a_histogram_does_not_see_the_wrong_axis():
     x = 5 + 2 * torch.randn(64, 128)
     by_row, by_feature = standardised(x, -1), standardised(x, 0)
-    assert gap(by_row, by_feature) > 0.9
-    # The values differ by almost one standard deviation; their histograms do not.
-    assert ks_distance(by_row, by_feature) < 0.01
+    assert gap(by_row, by_feature) > 0.5
+    # The values differ by half a standard deviation and more; their histograms do not.
+    assert ks_distance(by_row, by_feature) < 0.02
     # With features of unequal scale a table of standard deviations shows which axis it was.
     x = 5 + 2 * torch.logspace(-1, 1, 128) * torch.randn(64, 128)
     spread = standardised(x, -1).std(0, unbiased=False)
@@ -185,7 +185,7 @@ def test_e46_in_a_transformer_layer_norm_sees_one_token():
     def per_token(x):
         return F.layer_norm(x, (16,))
 
-    assert gap(per_sample(x), per_token(x)) > 0.5
+    assert gap(per_sample(x), per_token(x)) > 0.3
     # Normalised per sample, a token depends on the others; normalised per token, it does not.
     assert gap(per_sample(x)[:, 0], per_sample(changed)[:, 0]) > 0.5
     assert gap(per_token(x)[:, 0], per_token(changed)[:, 0]) == 0
@@ -237,7 +237,8 @@ def test_e59_rms_norm_neither_computes_nor_fixes_the_variance():
 
 
 def test_e60_a_gain_without_a_bias_is_linear():
-    gain, bias, u, v = torch.randn(4, 8)
+    gain, u, v = torch.randn(3, 8)
+    bias = torch.linspace(-2, 2, 8)
 
     def affine(x):
         return gain * x + bias
@@ -364,7 +365,7 @@ def test_e70_dividing_by_the_standard_deviation_is_not_rms_norm():
     official = F.rms_norm(x, (128,), eps=0.0)
     ratio = (x / std) / official
     # RMS / std = sqrt(1 + (mean / std)^2), about sqrt(5) here.
-    assert 1.9 < ratio.min() < ratio.max() < 2.7
+    assert 1.7 < ratio.min() < ratio.max() < 3
     assert gap(x / mean_square(x).sqrt(), official) < 1e-14
     # The two agree exactly where the mean is zero.
     x = centred(x)

@@ -27,16 +27,16 @@ def draw(seed, *shape, dtype=F64):
 @given(shape=SHAPES, scale=SCALES, offset=SCALES, eps=EPS, seed=st.integers(0, 99))
 def test_values_and_gradients_equal_torchs(shape, scale, offset, eps, seed):
     d = shape[-1]
-    # Beyond 1e5 sigma the centring itself cancels, in torch as here.
     x = scale * (draw(seed, *shape) + min(offset, 1e4))
     w, b = draw(seed + 1, d), draw(seed + 2, d)
-    # Gradients grow like 1/s, so they are compared relative to that size.
-    scale_of_gradient = 1 + 1 / (x.pow(2).mean(-1).min().item() + eps) ** 0.5
-    atol = 1e-9 * max(1.0, min(offset, 1e4)) * scale_of_gradient
+    # Centring cancels digits, in torch as here: a row of size |x| keeps an error of 1e-16 |x|,
+    # which the division by s, and in the gradient a second one, makes larger.
+    s = (x.var(-1, correction=0).min().item() + eps) ** 0.5
+    error = 1e-13 * (1 + x.abs().max().item() / s) * max(1.0, 1 / s) * x.numel()
     assert_parity(
         lambda x, w, b: ours.layer_norm(x, d, w, b, eps),
         lambda x, w, b: F.layer_norm(x, (d,), w, b, eps),
-        x, w, b, atol=max(atol, 1e-9 / eps**0.5), rtol=1e-9,
+        x, w, b, atol=error, rtol=1e-9,
     )  # fmt: skip
     assert_parity(
         lambda x, w: ours.rms_norm(x, d, w, eps), lambda x, w: F.rms_norm(x, (d,), w, eps),
@@ -49,7 +49,9 @@ def test_values_and_gradients_equal_torchs(shape, scale, offset, eps, seed):
 def test_every_dtype_gives_torchs_values_in_the_same_dtype(dtype, scale):
     x, w, b = (scale * draw(0, 7, 33)).to(dtype), draw(1, 33, dtype=dtype), draw(2, 33, dtype=dtype)
     tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
-    torch.testing.assert_close(ours.layer_norm(x, 33, w, b), F.layer_norm(x, (33,), w, b), **tolerance)
+    torch.testing.assert_close(
+        ours.layer_norm(x, 33, w, b), F.layer_norm(x, (33,), w, b), **tolerance
+    )
     torch.testing.assert_close(ours.rms_norm(x, 33, w), F.rms_norm(x, (33,), w), **tolerance)
     torch.testing.assert_close(
         ours.batch_norm(x, None, None, w, b, training=True),
@@ -61,9 +63,16 @@ def test_every_dtype_gives_torchs_values_in_the_same_dtype(dtype, scale):
 def test_several_trailing_dimensions_are_normalised_together():
     x, w, b = draw(0, 3, 4, 5), draw(1, 4, 5), draw(2, 4, 5)
     assert_parity(
-        lambda *t: ours.layer_norm(t[0], (4, 5), *t[1:]), lambda *t: F.layer_norm(t[0], (4, 5), *t[1:]), x, w, b
+        lambda *t: ours.layer_norm(t[0], (4, 5), *t[1:]),
+        lambda *t: F.layer_norm(t[0], (4, 5), *t[1:]),
+        x, w, b,
     )  # fmt: skip
-    assert_parity(lambda *t: ours.rms_norm(t[0], (4, 5), t[1]), lambda *t: F.rms_norm(t[0], (4, 5), t[1]), x, w)
+    assert_parity(
+        lambda *t: ours.rms_norm(t[0], (4, 5), t[1]),
+        lambda *t: F.rms_norm(t[0], (4, 5), t[1]),
+        x,
+        w,
+    )
 
 
 def test_no_rows_is_no_error():
@@ -90,7 +99,9 @@ def test_rows_of_zeros_and_constants_have_finite_gradients(name):
 def test_float16_is_squared_in_float32():
     x = torch.full((1, 4), 300.0, dtype=torch.float16)
     assert ours.rms_norm(x, 4).tolist() == [[1.0, 1.0, 1.0, 1.0]]
-    assert ours.layer_norm(torch.tensor([[600.0, -600.0]], dtype=torch.float16), 2).tolist() == [[1.0, -1.0]]
+    assert ours.layer_norm(torch.tensor([[600.0, -600.0]], dtype=torch.float16), 2).tolist() == [
+        [1.0, -1.0]
+    ]
 
 
 # ---------------------------------------------------------------- batch norm
@@ -101,7 +112,9 @@ def test_float16_is_squared_in_float32():
     n=st.integers(2, 7), c=st.integers(1, 6), length=st.one_of(st.none(), st.integers(1, 5)),
     momentum=st.sampled_from([0.0, 0.1, 1.0]), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_batch_norm_equals_torchs_in_both_modes_and_remembers_the_same(n, c, length, momentum, seed):
+def test_batch_norm_equals_torchs_in_both_modes_and_remembers_the_same(
+    n, c, length, momentum, seed
+):
     shape = (n, c) if length is None else (n, c, length)
     x, w, b = 3 + 2 * draw(seed, *shape), draw(seed + 1, c), draw(seed + 2, c)
     memories = [(torch.zeros(c, dtype=F64), torch.ones(c, dtype=F64)) for _ in range(2)]
@@ -142,9 +155,15 @@ def test_modules_load_each_others_weights(shape):
     for mine, official in (
         (ours.LayerNorm(shape), nn.LayerNorm(shape)),
         (ours.LayerNorm(shape, bias=False), nn.LayerNorm(shape, bias=False)),
-        (ours.LayerNorm(shape, elementwise_affine=False), nn.LayerNorm(shape, elementwise_affine=False)),
+        (
+            ours.LayerNorm(shape, elementwise_affine=False),
+            nn.LayerNorm(shape, elementwise_affine=False),
+        ),
         (ours.RMSNorm(shape), nn.RMSNorm(shape)),
-        (ours.RMSNorm(shape, elementwise_affine=False), nn.RMSNorm(shape, elementwise_affine=False)),
+        (
+            ours.RMSNorm(shape, elementwise_affine=False),
+            nn.RMSNorm(shape, elementwise_affine=False),
+        ),
     ):
         for p in official.parameters():
             nn.init.normal_(p)
@@ -228,19 +247,39 @@ def test_jacobians_equal_autograds(d, eps, seed):
         (lambda: ours.layer_norm(torch.ones(2, 3), 4), r"normalized_shape=\(4,\).*\(2, 3\)"),
         (lambda: ours.layer_norm(torch.ones(2, 3), ()), "normalized_shape"),
         (lambda: ours.layer_norm(torch.ones(2, 3), 3, torch.ones(2)), r"weight.*\(3,\).*\(2,\)"),
-        (lambda: ours.layer_norm(torch.ones(2, 3), 3, None, torch.ones(1, 3)), r"bias.*\(3,\).*\(1, 3\)"),
+        (
+            lambda: ours.layer_norm(torch.ones(2, 3), 3, None, torch.ones(1, 3)),
+            r"bias.*\(3,\).*\(1, 3\)",
+        ),
         (lambda: ours.layer_norm(torch.ones(2, 3, dtype=torch.int64), 3), "int64"),
         (lambda: ours.rms_norm(torch.ones(2, 3), 2), r"normalized_shape=\(2,\).*\(2, 3\)"),
         (lambda: ours.rms_norm(torch.ones(2, 3), 3, torch.ones(4)), "weight"),
         (lambda: ours.rms_norm(torch.ones(2, 3, dtype=torch.int32), 3), "int32"),
         (lambda: ours.batch_norm(torch.ones(3), None, None, training=True), r"\(N, C\)"),
-        (lambda: ours.batch_norm(torch.ones(1, 3), None, None, training=True), "more than one value"),
+        (
+            lambda: ours.batch_norm(torch.ones(1, 3), None, None, training=True),
+            "more than one value",
+        ),
         (lambda: ours.batch_norm(torch.ones(2, 3), None, None), "running_mean"),
-        (lambda: ours.batch_norm(torch.ones(2, 3), torch.ones(2), torch.ones(3)), r"running_mean.*\(3,\)"),
+        (
+            lambda: ours.batch_norm(torch.ones(2, 3), torch.ones(2), torch.ones(3)),
+            r"running_mean.*\(3,\)",
+        ),
         (lambda: ours.BatchNorm1d(3)(torch.ones(2, 3, 4, 5)), r"\(N, C, L\)"),
-        (lambda: ours.layer_norm_backward(torch.ones(2), torch.ones(2, 3), torch.ones(3)), "grad_out"),
-        (lambda: ours.rms_norm_backward(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2)), "normalized_shape"),
-        (lambda: ours.batch_norm_backward(torch.ones(2, 3, 1), torch.ones(2, 3, 1), torch.ones(3)), r"\(N, C\)"),
+        (
+            lambda: ours.layer_norm_backward(torch.ones(2), torch.ones(2, 3), torch.ones(3)),
+            "grad_out",
+        ),
+        (
+            lambda: ours.rms_norm_backward(torch.ones(2, 3), torch.ones(2, 3), torch.ones(2)),
+            "normalized_shape",
+        ),
+        (
+            lambda: ours.batch_norm_backward(
+                torch.ones(2, 3, 1), torch.ones(2, 3, 1), torch.ones(3)
+            ),
+            r"\(N, C\)",
+        ),
         (lambda: ours.layer_norm_jacobian(torch.ones(2, 3)), r"\(d,\).*\(2, 3\)"),
         (lambda: ours.rms_norm_jacobian(torch.ones(2, 3)), r"\(d,\).*\(2, 3\)"),
     ],

@@ -104,10 +104,15 @@ class Visitor:
         self.contexts.append(made)
         return made
 
-    def open(self, address: str, **options) -> Page:
-        """The page at `address` of the site, in a fresh context; `file:` before it opens the file."""
+    def open(self, address: str, *, clock: bool = False, **options) -> Page:
+        """The page at `address` of the site, in a fresh context; `file:` before it opens the file.
+
+        With `clock`, its time stands still until the test moves it.
+        """
         page = self.context(**options).new_page()
         page.on("websocket", lambda socket: self.foreign.append(socket.url))
+        if clock:
+            page.clock.install()
         page.goto(self.url(address))
         return page
 
@@ -141,11 +146,20 @@ class Visitor:
             context.close()
 
 
-@pytest.fixture
-def visitor(browser, served, built):
-    """Opens pages. A request to elsewhere or a complaint fails the test, whatever it is about."""
+def _visits(browser, served, built):
     one = Visitor(browser, served, built)
     yield one
     one.close()
     assert one.foreign == []
     assert one.complaints == []
+
+
+# Opens pages. A request to elsewhere or a complaint fails the test, whatever it is about.
+visitor = pytest.fixture(_visits, name="visitor")
+_librarian = pytest.fixture(_visits, name="librarian", scope="module")
+
+
+@pytest.fixture(scope="module")
+def opened(librarian):
+    """Opens each page once for all tests of a file. For tests that leave no trace on it."""
+    return functools.cache(librarian.open)

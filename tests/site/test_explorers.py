@@ -5,10 +5,10 @@ import json
 import re
 
 import pytest
-from conftest import SITE
 
 from book.chapters import chapters, read
 from book.explorer import STATIC, Explorer
+from conftest import SITE
 
 ISLAND = re.compile(r'<script type="application/json" class="tp-spec">(.*?)</script>', re.S)
 BUDGET = 150_000
@@ -65,6 +65,11 @@ def state(root):
     return root.evaluate(STATE)
 
 
+def reset(root):
+    """Everything where it starts, as before printing."""
+    root.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+
+
 def sentence_at(spec, **places):
     """The sentence of the grid point at these places; the others are where they start."""
     at = 0
@@ -85,8 +90,8 @@ def test_the_book_has_explorers_and_the_model_chapter_three():
 
 @BOTH
 @pytest.mark.parametrize("name", BOOK)
-def test_a_slider_moved_by_keyboard_changes_the_drawing_and_what_is_said(visitor, by, name):
-    page = visitor.open(by + name)
+def test_a_slider_moved_by_keyboard_changes_the_drawing_and_what_is_said(opened, by, name):
+    page = opened(by + name)
     assert page.locator(".tp-explorer").count() == len(BOOK[name])
     for number, spec in enumerate(BOOK[name]):
         root = mounted(page, number)
@@ -107,6 +112,7 @@ def test_a_slider_moved_by_keyboard_changes_the_drawing_and_what_is_said(visitor
             assert now["sentence"] == sentence_at(spec, **{f"c{place}": at}), where
             assert all(now["sentence"] in label for label in now["names"]), where
             seen.append(now)
+        reset(root)
         for before, after in ((seen[0], seen[1]), (seen[0], seen[2])):
             for part in ("drawing", "sentence", "said"):
                 assert before[part] != after[part], f"{spec['title']}: {part} did not change"
@@ -114,11 +120,11 @@ def test_a_slider_moved_by_keyboard_changes_the_drawing_and_what_is_said(visitor
 
 @BOTH
 @pytest.mark.parametrize("name", BOOK)
-def test_a_choice_changes_the_drawing_and_what_is_said(visitor, by, name):
+def test_a_choice_changes_the_drawing_and_what_is_said(opened, by, name):
     if all(first(spec, "choice") is None for spec in BOOK[name]):
         assert first(BOOK[name][0], "slider") is not None
         return
-    page = visitor.open(by + name)
+    page = opened(by + name)
     for number, spec in enumerate(BOOK[name]):
         place = first(spec, "choice")
         if place is None:
@@ -136,11 +142,12 @@ def test_a_choice_changes_the_drawing_and_what_is_said(visitor, by, name):
         assert after["sentence"] == sentence_at(spec, **moved), spec["title"]
         assert after["sentence"] != before["sentence"], spec["title"]
         assert after["drawing"] != before["drawing"], spec["title"]
+        reset(root)
 
 
 @pytest.mark.parametrize("name", BOOK)
-def test_the_sentence_is_announced_and_every_control_has_a_name(visitor, name):
-    page = visitor.open(name)
+def test_the_sentence_is_announced_and_every_control_has_a_name(opened, name):
+    page = opened(name)
     for number, spec in enumerate(BOOK[name]):
         root = mounted(page, number)
         sentence = root.locator(".tp-sentence")
@@ -154,8 +161,8 @@ def test_the_sentence_is_announced_and_every_control_has_a_name(visitor, name):
 
 
 @pytest.mark.parametrize("name", BOOK)
-def test_tab_leads_from_control_to_control_and_shows_where_it_is(visitor, name):
-    page = visitor.open(name)
+def test_tab_leads_from_control_to_control_and_shows_where_it_is(opened, name):
+    page = opened(name)
     active = "(e) => e === document.activeElement"
     for number, _ in enumerate(BOOK[name]):
         root = mounted(page, number)
@@ -164,7 +171,9 @@ def test_tab_leads_from_control_to_control_and_shows_where_it_is(visitor, name):
         for control in (controls.nth(i) for i in range(controls.count())):
             page.keyboard.press("Tab")
             assert control.evaluate(active)
-            outline = control.evaluate("(e) => getComputedStyle(e).outlineStyle + getComputedStyle(e).boxShadow")
+            outline = control.evaluate(
+                "(e) => getComputedStyle(e).outlineStyle + getComputedStyle(e).boxShadow"
+            )
             assert outline != "nonenone", "the focus cannot be seen"
         page.keyboard.press("Shift+Tab")
         assert controls.nth(controls.count() - 2).evaluate(active)
@@ -205,14 +214,12 @@ def test_play_runs_on_only_for_readers_who_did_not_ask_for_less_motion(visitor, 
         (name, number)
         for name, found in BOOK.items()
         for number, spec in enumerate(found)
-        if (place := first(spec, "slider")) is not None and len(spec["controls"][place]["values"]) >= 6
+        if (place := first(spec, "slider")) is not None
+        and len(spec["controls"][place]["values"]) >= 6
     )
     spec = BOOK[name][number]
     place = first(spec, "slider")
-    context = visitor.context(reduced_motion=motion)
-    page = context.new_page()
-    page.clock.install()
-    page.goto(visitor.url(name))
+    page = visitor.open(name, clock=True, reduced_motion=motion)
     root = mounted(page, number)
     slider = root.locator("input[type=range]").first
     button = root.locator("button").first
@@ -226,6 +233,9 @@ def test_play_runs_on_only_for_readers_who_did_not_ask_for_less_motion(visitor, 
     if motion == "reduce":
         button.press("Enter")
         assert slider.input_value() == "2"
+        slider.press("End")
+        button.press("Enter")
+        assert slider.input_value() == "0", "after the last value comes the first"
     else:
         assert button.get_attribute("aria-label") == f"Pause: {label}"
         button.press("Enter")
@@ -233,19 +243,6 @@ def test_play_runs_on_only_for_readers_who_did_not_ask_for_less_motion(visitor, 
     page.clock.run_for(5_000)
     assert slider.input_value() == stopped, "it cannot be stopped"
     assert button.get_attribute("aria-label") == f"Play: {label}"
-
-
-def test_play_goes_round(visitor):
-    name = "notebooks/08_normalization.html"
-    spec = BOOK[name][0]
-    page = visitor.context(reduced_motion="reduce").new_page()
-    page.goto(visitor.url(name))
-    root = mounted(page, 0)
-    slider = root.locator("input[type=range]").first
-    slider.press("End")
-    root.locator("button").first.click()
-    assert slider.input_value() == "0"
-    assert state(root)["said"][0] == spec["controls"][first(spec, "slider")]["values"][0]
 
 
 @pytest.mark.parametrize("name", BOOK)
@@ -283,8 +280,8 @@ def contrast(a, b):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", BOOK)
-def test_texts_and_lines_stand_out_in_light_and_in_dark(visitor, name, scheme):
-    page = visitor.open(name, color_scheme=scheme)
+def test_texts_and_lines_stand_out_in_light_and_in_dark(opened, name, scheme):
+    page = opened(name, **({"color_scheme": "dark"} if scheme == "dark" else {}))
     for number, spec in enumerate(BOOK[name]):
         colours = mounted(page, number).evaluate(COLOURS)
         assert len(colours["texts"]) >= 8
@@ -293,14 +290,15 @@ def test_texts_and_lines_stand_out_in_light_and_in_dark(visitor, name, scheme):
         assert weak == [], f"{spec['title']} ({scheme})"
 
 
-def test_dark_mode_is_dark(visitor):
-    grounds = {}
-    for scheme in ("light", "dark"):
-        page = visitor.open("notebooks/08_normalization.html", color_scheme=scheme)
-        ground = "(e) => getComputedStyle(e).backgroundColor"
-        grounds[scheme] = luminance(mounted(page, 0).evaluate(ground))
-    assert grounds["light"] > 0.8
-    assert grounds["dark"] < 0.05
+def test_dark_mode_is_dark(opened):
+    ground = "(e) => getComputedStyle(e).backgroundColor"
+    name = "notebooks/08_normalization.html"
+    light, dark = (
+        mounted(page, 0).evaluate(ground)
+        for page in (opened(name), opened(name, color_scheme="dark"))
+    )
+    assert luminance(light) > 0.8
+    assert luminance(dark) < 0.05
 
 
 @pytest.mark.parametrize("name", BOOK)
@@ -315,14 +313,12 @@ def test_without_scripts_the_title_and_the_first_sentence_can_be_read(visitor, n
         assert root.locator("script").is_hidden()
 
 
-def test_a_live_notebook_draws_what_the_page_draws(visitor):
+def test_a_live_notebook_draws_what_the_page_draws(opened):
     """The front end of the widget gets the description from the kernel, and is the same script."""
     name = "notebooks/08_normalization.html"
-    page = visitor.open(name)
+    page = opened(name)
     on_page = [state(mounted(page, number)) for number in range(len(BOOK[name]))]
-    blank = visitor.open("search.html")
-    style = Explorer._css if isinstance(Explorer._css, str) else (STATIC / "explorer.css").read_text("utf-8")
-    blank.add_style_tag(content=str(style))
+    blank = opened("search.html")
     for spec, expected in zip(BOOK[name], on_page, strict=True):
         drawn = blank.evaluate_handle(
             """async ([esm, spec]) => {
@@ -344,4 +340,6 @@ def test_a_live_notebook_draws_what_the_page_draws(visitor):
 def test_the_script_and_style_of_the_site_are_those_of_the_book(built):
     assert built == SITE
     for file in ("explorer.js", "explorer.css"):
-        assert (built / "_static" / file).read_bytes() == (STATIC / file).read_bytes(), "run `make book`"
+        assert (built / "_static" / file).read_bytes() == (STATIC / file).read_bytes(), (
+            "run `make book`"
+        )
