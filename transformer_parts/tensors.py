@@ -282,7 +282,7 @@ def gradcheck64(fn: Callable[..., Any], *inputs: object) -> None:
             is passed on as it is.
 
     Raises:
-        torch.autograd.gradcheck.GradcheckError: if a gradient is wrong.
+        RuntimeError: if a gradient is wrong (torch's GradcheckError).
         ValueError: if no input is a floating-point tensor.
 
     Source: chapter 01, eq-central-difference.

@@ -8,6 +8,8 @@ reader is told which mistake it looks like, and why that is one.
 from __future__ import annotations
 
 import inspect
+import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,6 +59,8 @@ class Outcome:
     """What an answer did with a case: results, or the exception that it raised."""
 
     values: tuple[Any, ...] = ()
+    # What each value is, in words; nothing for the result itself.
+    places: tuple[str, ...] = ()
     error: BaseException | None = None
 
 
@@ -111,19 +115,28 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
         raise TypeError(
             f"{name}: the answer must be a function or class, got {type(answer).__name__}"
         )
-    got = [_run(answer, case) for case in exercise.cases]
-    if any(isinstance(o.error, NotImplementedError) for o in got):
+    names = [
+        n
+        for n, parameter in inspect.signature(exercise.oracle).parameters.items()
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+    got = [_run(answer, case, names) for case in exercise.cases]
+    if all(isinstance(o.error, NotImplementedError) for o in got):
         return Report(name, len(got), (), attempted=False)
-    expected = [_run(exercise.oracle, case) for case in exercise.cases]
+    expected = [_run(exercise.oracle, case, names) for case in exercise.cases]
     failures = tuple(
         (case.name, problem)
         for case, want, have in zip(exercise.cases, expected, got, strict=True)
         if (problem := difference(want, have, case.tol)) is not None
     )
-    return Report(name, len(got), failures, _closest(exercise, expected, got) if failures else None)
+    return Report(
+        name, len(got), failures, _closest(exercise, names, expected, got) if failures else None
+    )
 
 
-def _closest(exercise: Exercise, expected: list[Outcome], got: list[Outcome]) -> WrongAnswer | None:
+def _closest(
+    exercise: Exercise, names: Sequence[str], expected: list[Outcome], got: list[Outcome]
+) -> WrongAnswer | None:
     """The wrong answer that gives what `got` gives, at least on most of the failing cases."""
     tolerances = [case.tol for case in exercise.cases]
     failing = [
@@ -131,41 +144,74 @@ def _closest(exercise: Exercise, expected: list[Outcome], got: list[Outcome]) ->
         for i, (w, g, t) in enumerate(zip(expected, got, tolerances, strict=True))
         if difference(w, g, t) is not None
     ]
-    scores = []
+    outcomes = []
     for wrong in exercise.wrong:
-        outcomes = [_run(wrong.answer, case) for case in exercise.cases]
-        agrees = [
-            difference(o, g, t) is None for o, g, t in zip(outcomes, got, tolerances, strict=True)
-        ]
-        # First how many of the failing cases it explains, then how many of all.
-        scores.append((sum(agrees[i] for i in failing), sum(agrees)))
-    best = max(range(len(scores)), key=scores.__getitem__, default=None)
-    if best is None or scores[best][0] < 0.6 * len(failing):
-        return None
-    return exercise.wrong[best]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a wrong answer's warning is not the reader's
+            outcomes.append([_run(wrong.answer, case, names) for case in exercise.cases])
+    # A mistake that shows up only in the last digits depends on the order of operations, so that a
+    # second look is a coarser one.
+    for coarsest in (0.0, 1e-6):
+        scores = []
+        for results in outcomes:
+            agrees = [
+                _alike(o, g, max(t, coarsest))
+                for o, g, t in zip(results, got, tolerances, strict=True)
+            ]
+            # First how many of the failing cases it explains, then how many of all.
+            scores.append((sum(agrees[i] for i in failing), sum(agrees)))
+        best = max(range(len(scores)), key=scores.__getitem__, default=None)
+        if best is not None and scores[best][0] >= 0.6 * len(failing):
+            return exercise.wrong[best]
+    return None
 
 
-def _run(answer: Answer, case: Case) -> Outcome:
+def _alike(wrong: Outcome, have: Outcome, tol: float) -> bool:
+    """Whether two outcomes agree. Errors agree if they say the same, but for the numbers in it."""
+    if wrong.error is not None and have.error is not None:
+        said = [re.sub(r"\d+", "0", str(e)) for e in (wrong.error, have.error)]
+        return type(wrong.error) is type(have.error) and said[0] == said[1]
+    return difference(wrong, have, tol) is None
+
+
+def _run(answer: Answer, case: Case, names: Sequence[str]) -> Outcome:
     inputs = case.inputs()
+    tensors = [i for i in inputs if isinstance(i, torch.Tensor)]
+    # An oracle with `*args` has fewer names than arguments.
+    labels = [*names, *(f"argument {k}" for k in range(len(names), len(inputs)))]
+    named = [n for n, i in zip(labels, inputs, strict=False) if isinstance(i, torch.Tensor)]
+    # Asked for now, since an answer may change it.
+    leaves = [i.requires_grad for i in tensors]
     try:
         output = answer(*inputs)
-        values = (output, *(i for i in inputs if isinstance(i, torch.Tensor)))
-        if case.grad:
-            values += _gradients(output, inputs)
-    except Exception as error:  # whatever the reader's code raises is an outcome
+        values = (output, *tensors, *(i.requires_grad for i in tensors))
+        places = ["", *(f"{n} after the call: " for n in named)]
+        places += [f"whether {n} after the call: " for n in named]
+        if case.grad and _is_tensors(output):
+            values += _gradients(
+                output, [i for i, leaf in zip(tensors, leaves, strict=True) if leaf]
+            )
+            places += [f"gradient of {n}: " for n, leaf in zip(named, leaves, strict=True) if leaf]
+    except (Exception, SystemExit) as error:  # whatever the reader's code raises is an outcome
         return Outcome(error=error)
-    return Outcome(values)
+    return Outcome(values, tuple(places))
 
 
-def _gradients(output: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    outputs = [o for o in (output if isinstance(output, tuple) else (output,)) if o.requires_grad]
+def _is_tensors(output: Any) -> bool:
+    outputs = output if isinstance(output, tuple | list) else (output,)
+    return all(isinstance(o, torch.Tensor) for o in outputs)
+
+
+def _gradients(output: Any, leaves: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    outputs = [
+        o for o in (output if isinstance(output, tuple | list) else (output,)) if o.requires_grad
+    ]
     if not outputs:
-        raise ValueError("the result does not depend on the inputs as far as autograd can see")
+        return (None,) * len(leaves)
     # Fixed, uneven weights: a plain sum hides every gradient that is constant along a row.
     weights = [
         torch.linspace(-1.0, 2.0, o.numel(), dtype=o.dtype).reshape(o.shape) for o in outputs
     ]
-    leaves = [i for i in inputs if isinstance(i, torch.Tensor) and i.requires_grad]
     total = torch.stack([(o * w).sum() for o, w in zip(outputs, weights, strict=True)]).sum()
     return torch.autograd.grad(total, leaves, allow_unused=True)
 
@@ -180,15 +226,22 @@ def difference(want: Outcome, have: Outcome, tol: float) -> str | None:
         return None
     if have.error is not None:
         return f"raised {_named(have.error)}"
-    for i, (a, b) in enumerate(zip(want.values, have.values, strict=True)):
-        place = "" if i == 0 else "an argument, or its gradient: "
+    # Lengths differ only if one result has no gradients, and then the results differ first.
+    for place, a, b in zip(want.places, want.values, have.values, strict=False):
+        if place.startswith("whether") and a != b:
+            how = "is now" if b else "is no longer"
+            return place.removeprefix("whether ") + f"it {how} part of the graph"
+        if place.startswith("gradient") and b is None and a is not None:
+            return place + "nothing in the result depends on it, as far as autograd can see"
         if (problem := _value_difference(a, b, tol)) is not None:
             return place + problem
-    return None
+    return None if len(want.values) == len(have.values) else "the result has no gradient"
 
 
 def _named(error: BaseException) -> str:
     text = str(error).splitlines()
+    if "leaf Variable that requires grad is being used in an in-place" in str(error):
+        return "RuntimeError: an argument is changed in place; make a new tensor"
     return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
@@ -220,11 +273,16 @@ def _tensor_difference(want: torch.Tensor, have: Any, tol: float) -> str | None:
         return None if torch.equal(want, have) else "the entries differ"
     a, b = want.to(torch.float64), have.to(torch.float64)
     off = (a - b).abs() > tol * (1 + a.abs())
-    off |= (a.isnan() != b.isnan()) | (a.isinf() != b.isinf())
+    off |= (a.isnan() != b.isnan()) | ((a.isinf() | b.isinf()) & (a != b))
     if not off.any():
         return None
     at = tuple(int(i) for i in off.nonzero()[0])
-    return f"at {list(at)} expected {a[at].item():.4g}, got {b[at].item():.4g}"
+    want_text, have_text = f"{a[at].item():.4g}", f"{b[at].item():.4g}"
+    if want_text == have_text:
+        return (
+            f"at {list(at)} expected {want_text}, got a number off by {abs(a - b)[at].item():.1e}"
+        )
+    return f"at {list(at)} expected {want_text}, got {have_text}"
 
 
 def _described(value: Any) -> str:
@@ -232,4 +290,9 @@ def _described(value: Any) -> str:
         return f"a tensor of shape {tuple(value.shape)}"
     if value is None:
         return "None (is a `return` missing?)"
-    return "a function" if inspect.isroutine(value) else f"{type(value).__name__} {value!r:.60}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    if type(value).__module__ == "numpy":
+        return f"a NumPy {type(value).__name__} (stay in torch)"
+    text = " ".join(repr(value).split())
+    return "a function" if inspect.isroutine(value) else f"{type(value).__name__} {text:.60}"
