@@ -182,6 +182,9 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         (STATIC / "explorer.js").read_text(encoding="utf-8")
         + "\nexport default { render({ model, el }) {"
         + " const root = document.createElement('div'); root.className = 'tp-explorer';"
+        # JupyterLab would take the arrow keys for itself: its shortcuts, and its notebook.
+        + " root.dataset.lmSuppressShortcuts = 'true';"
+        + " root.addEventListener('keydown', (event) => event.stopPropagation());"
         + " el.append(root);"
         + " globalThis.transformerParts.mount(root, model.get('spec')); } };\n"
     )

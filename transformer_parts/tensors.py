@@ -48,9 +48,10 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     for dim in range(-max((len(s) for s in shapes), default=0), 0):
         sizes = {shape[dim] for shape in shapes if len(shape) >= -dim} - {1}
         if len(sizes) > 1:
+            found = " and ".join(map(str, sorted(sizes)))
             raise ValueError(
-                f"shapes {_listed(shapes)} do not broadcast: in dimension {dim} "
-                f"the sizes {sorted(sizes)} are neither equal nor 1"
+                f"shapes {_listed(shapes)} do not broadcast: "
+                f"dimension {dim} has sizes {found}"
             )
         result.append(sizes.pop() if sizes else 1)
     return tuple(result)
@@ -60,6 +61,7 @@ def _listed(shapes: Sequence[Sequence[int]]) -> str:
     return " and ".join(str(tuple(shape)) for shape in shapes)
 
 
+# From notebooks/01_tensors.ipynb#the-rule-for-shapes
 def hadamard(a: Tensor, b: Tensor) -> Tensor:
     """The product entry by entry, with broadcasting: `a * b` for tensors.
 
@@ -137,6 +139,7 @@ def set_seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
+# From notebooks/01_tensors.ipynb#the-comparison
 def assert_parity(
     ours: Callable[..., Any],
     official: Callable[..., Any],
@@ -191,6 +194,7 @@ def assert_parity(
             raise AssertionError(f"{name}: {problem}")
 
 
+# From notebooks/01_tensors.ipynb#the-comparison
 def _results(
     f: Callable[..., Any], inputs: Sequence[object], check_grad: bool
 ) -> tuple[dict[str, object], dict[str, Tensor]]:
@@ -236,6 +240,7 @@ def _flows(value: object) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
+# From notebooks/01_tensors.ipynb#the-comparison
 def _difference(
     have: object, want: object, atol: float | None, rtol: float | None, equal_nan: bool
 ) -> str | None:
@@ -273,6 +278,7 @@ def _difference(
     )
 
 
+# From notebooks/01_tensors.ipynb#the-comparison
 def gradcheck64(fn: Callable[..., Any], *inputs: object) -> None:
     """Require that autograd's gradients of `fn` equal difference quotients, in float64.
 

@@ -4,7 +4,7 @@
 (() => {
   "use strict";
   const SVG = "http://www.w3.org/2000/svg";
-  const W = 350, H = 245, LEFT = 52, RIGHT = 10, TOP = 26, BOTTOM = 42; // one panel, in its own units
+  const W = 350, H = 228, LEFT = 52, RIGHT = 10, TOP = 8, BOTTOM = 42; // one panel, in its own units
   const COLOURS = 6; // --tp-c0 ... --tp-c5 in book.css
   const DASHES = ["", "7 4", "9 3 2 3", "2 3", "12 4", "4 2 1 2"];
   const MISSING = 255; // a stored value is 0..254 of its axis; 255 stands for nan
@@ -30,7 +30,6 @@
     const box = document.createElementNS(SVG, "svg");
     box.setAttribute("viewBox", `0 0 ${W} ${H}`);
     box.setAttribute("role", "img");
-    svg(box, "text", { x: (LEFT + W - RIGHT) / 2, y: 15, class: "tp-paneltitle" }, panel.title);
     for (const [at, label] of panel.xticks || []) {
       if (panel.kind !== "bars") svg(box, "line", { x1: px(at), x2: px(at), y1: py(0), y2: py(1), class: "tp-grid" });
       svg(box, "text", { x: px(at), y: py(0) + 15, class: "tp-xtick" }, label);
@@ -178,7 +177,8 @@
       html("p", { class: "tp-title" }, spec.title),
       html("div", { class: "tp-controls", role: "group", "aria-label": spec.title }, ...controls),
       sentence,
-      html("div", { class: "tp-panels" }, ...panels.map(({ box }, k) => html("div", { class: "tp-panel" }, box, keys[k]))),
+      html("div", { class: "tp-panels" }, ...panels.map(({ box, panel }, k) => (
+        html("div", { class: "tp-panel" }, html("p", { class: "tp-paneltitle" }, panel.title), box, keys[k])))),
     );
     const reset = () => { resets.forEach((set) => set()); update(); };
     window.addEventListener("beforeprint", reset); // paper shows the first state

@@ -149,7 +149,9 @@ def test_every_part_holds_what_it_is_for(path):
     assert any(printed(c) for c in code_of(parts["What it costs"]))
     misconceptions = text_of(parts["Misconceptions corrected here"])
     assert re.search(r"\(\.\./book/pages/misconceptions\.md#[ep]-\d+\)", misconceptions)
-    questions = re.findall(r"^```\{dropdown\} (.+)$", text_of(parts["Questions you may be asked"]), re.M)
+    questions = re.findall(
+        r"^```\{dropdown\} (.+)$", text_of(parts["Questions you may be asked"]), re.M
+    )
     assert len(questions) >= 3
     assert re.search(r"\{cite(:\w+)?\}`", text_of(parts["References"]))
 

@@ -65,7 +65,7 @@ def test_broadcast_shape_is_torchs(shapes):
     try:
         official = torch.broadcast_shapes(*shapes)
     except RuntimeError:
-        with pytest.raises(ValueError, match=r"in dimension -\d the sizes"):
+        with pytest.raises(ValueError, match=r"dimension -\d has sizes"):
             broadcast_shape(*shapes)
     else:
         assert broadcast_shape(*shapes) == tuple(official)
@@ -79,7 +79,9 @@ def test_shapes_that_were_made_to_fit_do(shapes):
 
 
 def test_the_error_names_the_dimension():
-    with pytest.raises(ValueError, match=r"\(2, 3, 4\) and \(5, 4\) .*dimension -2 .*\[3, 5\]"):
+    with pytest.raises(
+        ValueError, match=r"\(2, 3, 4\) and \(5, 4\) .*dimension -2 has sizes 3 and 5"
+    ):
         broadcast_shape((2, 3, 4), (5, 4))
 
 

@@ -9,20 +9,17 @@ import http.server
 import os
 import shutil
 import threading
-from dataclasses import dataclass, field
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+from playwright.sync_api import Error, sync_playwright
+from visiting import SITE, Visitor
 
-from book.chapters import ROOT
+from book.chapters import chapters
 
-SITE = ROOT / "_build" / "html"
 FOLDER = "/some/where/"
 INSTALL = (
-    "the browser tests need Chromium: install it (Debian, Ubuntu: apt-get install chromium), or name"
-    " one in the variable CHROMIUM, or run `playwright install chromium`"
+    "the browser tests need Chromium: install it (Debian, Ubuntu: apt-get install chromium),"
+    " name one in the variable CHROMIUM, or run `playwright install chromium`"
 )
 # A browser speaks to its maker on its own. This one resolves no name but that of this machine.
 QUIET = [
@@ -66,6 +63,10 @@ def built():
     """The folder of the built site."""
     if not (SITE / "index.html").exists():
         pytest.fail("there is no site in _build/html: run `make book` first")
+    for path in chapters():
+        source = SITE / "_sources" / "notebooks" / path.name
+        if not source.exists() or source.read_bytes() != path.read_bytes():
+            pytest.fail(f"_build/html was not built from this {path.name}: run `make book` first")
     return SITE
 
 
@@ -80,70 +81,6 @@ def served(built):
         yield f"http://127.0.0.1:{server.server_port}{FOLDER}"
         server.shutdown()
         thread.join()
-
-
-@dataclass
-class Visitor:
-    """Opens pages in contexts of its own, and notes what they want from elsewhere and complain of."""
-
-    browser: Browser
-    home: str
-    folder: Path
-    foreign: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-    contexts: list[BrowserContext] = field(default_factory=list)
-
-    def context(self, **options) -> BrowserContext:
-        """A fresh context with these options, in which every request to elsewhere is refused."""
-        made = self.browser.new_context(**options)
-        made.set_default_timeout(10_000)
-        made.route("**/*", lambda route: route.continue_() if self._ours(route) else route.abort())
-        made.on("request", self._note)
-        made.on("console", lambda m: self._complain(m.page, f"{m.type}: {m.text}", m.type))
-        made.on("weberror", lambda e: self._complain(e.page, f"uncaught: {e.error}", "error"))
-        self.contexts.append(made)
-        return made
-
-    def open(self, address: str, *, clock: bool = False, **options) -> Page:
-        """The page at `address` of the site, in a fresh context; `file:` before it opens the file.
-
-        With `clock`, its time stands still until the test moves it.
-        """
-        page = self.context(**options).new_page()
-        page.on("websocket", lambda socket: self.foreign.append(socket.url))
-        if clock:
-            page.clock.install()
-        page.goto(self.url(address))
-        return page
-
-    def url(self, address: str) -> str:
-        """The full form of an address within the site."""
-        if address.startswith("file:"):
-            return (self.folder / address.removeprefix("file:")).as_uri()
-        return self.home + address
-
-    def _ours(self, route) -> bool:
-        return self.is_ours(route.request.url)
-
-    def is_ours(self, url: str) -> bool:
-        """Whether `url` is in the site, or no request at all."""
-        parts = urlsplit(url)
-        if parts.scheme == "file":
-            return Path(unquote(parts.path)).is_relative_to(self.folder)
-        return parts.scheme in ("data", "blob", "about") or url.startswith(self.home)
-
-    def _note(self, request) -> None:
-        if not self.is_ours(request.url):
-            self.foreign.append(request.url)
-
-    def _complain(self, page, what: str, kind: str) -> None:
-        if kind in ("error", "warning", "assert"):
-            self.complaints.append(f"{page.url if page else '?'}: {what}")
-
-    def close(self) -> None:
-        """Close what was opened."""
-        for context in self.contexts:
-            context.close()
 
 
 def _visits(browser, served, built):

@@ -1,26 +1,29 @@
-"""Protects the explorers on the static page: by keyboard, announced, lazy, printed, without a server."""
+"""Protects explorers on a static page: by keyboard, announced, lazy, printed, without a server."""
 
 import gzip
 import json
 import re
 
 import pytest
+from visiting import SITE
 
 from book.chapters import chapters, read
 from book.explorer import STATIC, Explorer
-from conftest import SITE
 
 ISLAND = re.compile(r'<script type="application/json" class="tp-spec">(.*?)</script>', re.S)
 BUDGET = 150_000
 BOTH = pytest.mark.parametrize("by", ["", "file:"], ids=["served", "file"])
 
-STATE = """(root) => ({
-  drawing: [...root.querySelectorAll("svg[role=img]")].map((box) => box.innerHTML).join(),
-  names: [...root.querySelectorAll("svg[role=img]")].map((box) => box.getAttribute("aria-label")),
-  sentence: root.querySelector(".tp-sentence").textContent,
-  said: [...root.querySelectorAll("input[type=range]")].map((s) => s.getAttribute("aria-valuetext")),
-  shown: [...root.querySelectorAll("output")].map((o) => o.textContent),
-})"""
+STATE = """(root) => {
+  const all = (what, get) => [...root.querySelectorAll(what)].map(get);
+  return {
+    drawing: all("svg[role=img]", (box) => box.innerHTML).join(),
+    names: all("svg[role=img]", (box) => box.getAttribute("aria-label")),
+    sentence: root.querySelector(".tp-sentence").textContent,
+    said: all("input[type=range]", (slider) => slider.getAttribute("aria-valuetext")),
+    shown: all("output", (output) => output.textContent),
+  };
+}"""
 
 # Every text and every mark of an explorer, with its colour and the ground it stands on.
 COLOURS = """(root) => {
@@ -31,11 +34,12 @@ COLOURS = """(root) => {
     }
     return "rgb(255, 255, 255)";
   };
+  const seen = (name, e, property) => [name, getComputedStyle(e)[property], ground(e)];
   const texts = [...root.querySelectorAll("p, label, output, button, select, li, text")]
     .filter((e) => e.textContent.trim() && e.checkVisibility())
-    .map((e) => [e.textContent.trim().slice(0, 30), getComputedStyle(e)[e.closest("svg") ? "fill" : "color"], ground(e)]);
+    .map((e) => seen(e.textContent.trim().slice(0, 30), e, e.closest("svg") ? "fill" : "color"));
   const marks = [...root.querySelectorAll(".tp-panel g path, .tp-panel g circle")]
-    .map((e) => [e.tagName, getComputedStyle(e)[e.tagName === "path" ? "stroke" : "fill"], ground(e)]);
+    .map((e) => seen(e.tagName, e, e.tagName === "path" ? "stroke" : "fill"));
   return { texts, marks };
 }"""
 

@@ -1,0 +1,424 @@
+"""Protects the checks: faults are planted in copies of a real chapter, and each is found.
+
+The faults that only a run can show are planted together, each in a cell of its own, and one real
+run of the notebook with the book's own settings must fail in exactly these cells.
+"""
+
+import ast
+import base64
+import copy
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
+from PIL import Image, ImageDraw
+
+from book.chapters import NOTEBOOKS, ROOT, read, tags
+from book.lint import problems
+from book.refresh import write
+from book.weave import PACKAGE, stale
+
+NAME = "08_normalization.ipynb"
+MODULE = "normalization.py"
+
+# Defined in the harmed copy. `broken` stands in for `witness` and turns up whoever says yes to
+# a right-hand side of which one entry is off by a thousandth; `unlabelled` stands in for `show`.
+TOOLS = """
+import sympy as _sympy
+import torch as _torch
+from book.figures import show as _show
+from book.witness import WitnessError, witness as _witness
+
+said_yes, said_no = [], []
+
+def off(side):
+    if isinstance(side, _sympy.MatrixBase):
+        side = side.as_mutable()
+        side[0] += _sympy.Rational(1, 1000)
+        return side
+    if isinstance(side, _sympy.Basic):
+        return side + _sympy.Rational(1, 1000)
+    side = _torch.as_tensor(side).detach().to(_torch.float64).clone()
+    side.view(-1)[0] += 1e-3 * (side.abs().max().item() or 1.0)
+    return side
+
+def broken(label, left, right, **options):
+    try:
+        _witness(label, left, off(right), **options)
+    except WitnessError:
+        said_no.append(label)
+    else:
+        said_yes.append(label)
+
+def unlabelled(figure, **options):
+    figure.axes[0].set_xlabel("")
+    _show(figure, **options)
+"""
+
+
+@pytest.fixture
+def chapter():
+    """A copy of the chapter, to be harmed."""
+    return copy.deepcopy(read(NOTEBOOKS / NAME))
+
+
+def code(notebook, *, having=None, tag=None):
+    """The code cells with this kind of output and this tag."""
+    return [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        and (tag is None or tag in tags(cell))
+        and (having is None or any(having in o.get("data", {}) for o in cell.outputs))
+    ]
+
+
+def printing(notebook):
+    """The plain code cells that print numbers."""
+    cells = [cell for cell in code(notebook) if not tags(cell) and len(cell.outputs) == 1]
+    return [c for c in cells if re.search(r"\d", c.outputs[0].get("text", ""))]
+
+
+def run(notebook, folder):
+    """Run it with the book's settings: cell id -> what was said of the cell, None if it passed."""
+    folder.mkdir()
+    for file in ("conftest.py", "pyproject.toml"):
+        shutil.copy(ROOT / file, folder)
+    (folder / "notebooks").mkdir()
+    path = folder / "notebooks" / NAME
+    write(notebook, path)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n0",
+            "-p",
+            "no:cacheprovider",
+            "--junitxml=report.xml",
+            path,
+        ],
+        cwd=folder,
+        env=env | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    cases = list(ElementTree.parse(folder / "report.xml").iter("testcase"))
+    cells = code(notebook)
+    assert [case.get("name") for case in cases] == [f"Cell {i}" for i in range(len(cells))]
+    return {
+        cell.id: None if len(case) == 0 else "\n".join([*(part.text or "" for part in case)])
+        for cell, case in zip(cells, cases, strict=True)
+    }
+
+
+# ---------------------------------------------------------------- ways to do harm
+
+
+def change_a_number(cell):
+    [output] = cell.outputs
+    at = [match.start() for match in re.finditer(r"\d", output.text)][-1]
+    other = str((int(output.text[at]) + 1) % 10)
+    output.text = output.text[:at] + other + output.text[at + 1 :]
+
+
+def draw_over_the_figure(cell):
+    data = next(o.data for o in cell.outputs if "image/png" in o.get("data", {}))
+    image = Image.open(io.BytesIO(base64.b64decode(data["image/png"]))).convert("RGBA")
+    width, height = image.size
+    line = (0.3 * width, 0.5 * height, 0.5 * width, 0.4 * height)
+    ImageDraw.Draw(image).line(line, fill="#0072B2", width=3)
+    png = io.BytesIO()
+    image.save(png, "PNG")
+    data["image/png"] = base64.b64encode(png.getvalue()).decode()
+
+
+def change_the_explorer(cell, change):
+    data = next(o.data for o in cell.outputs if "text/html" in o.get("data", {}))
+    island = r'(<script type="application/json" class="tp-spec">)(.*?)(</script>)'
+    before, text, after = re.search(island, data["text/html"], re.S).groups()
+    spec = json.loads(text)
+    change(spec)
+    harmed = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    assert harmed != text
+    data["text/html"] = data["text/html"].replace(before + text + after, before + harmed + after)
+
+
+def move_a_value(spec):
+    data = next(panel["data"] for panel in spec["panels"] if "data" in panel)
+    values = bytearray(base64.b64decode(data["bytes"]))
+    values[0] += 2 if values[0] <= 252 else -2
+    data["bytes"] = base64.b64encode(bytes(values)).decode()
+
+
+def change_a_later_sentence(spec):
+    spec["sentences"][-1] += " So it is."
+
+
+def replace_calls(cell, name, other):
+    """Let the cell call `other` instead of `name`."""
+    cell.source, count = re.subn(rf"(?<![\w.]){name}\(", f"{other}(", cell.source)
+    assert count >= 1, f"{cell.id} does not call {name}"
+
+
+def break_the_last_witness(cell):
+    replace_calls(cell, "witness", "_witness")
+    [*_, last] = ast.parse(cell.source).body
+    right = last.value.args[2]
+    text = ast.get_source_segment(cell.source, right)
+    lines = cell.source.splitlines(keepends=True)
+    start = sum(map(len, lines[: right.lineno - 1]))
+    # Columns count bytes.
+    start += len(lines[right.lineno - 1].encode()[: right.col_offset].decode())
+    cell.source = cell.source[:start] + f"off({text})" + cell.source[start + len(text) :]
+
+
+def flip_a_sign(notebook):
+    """Turn the first minus between two numbers in the library into a plus; says in which cell."""
+    for cell in code(notebook, tag="export"):
+        for function in ast.walk(ast.parse(cell.source)):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
+                    line = cell.source.splitlines()[node.lineno - 1]
+                    if line.count(" - ") == 1 and "raise" not in line and 'f"' not in line:
+                        cell.source = cell.source.replace(line, line.replace(" - ", " + "))
+                        return cell.id
+    raise AssertionError("there is no sign to flip")
+
+
+# ---------------------------------------------------------------- what a run shows
+
+
+@pytest.fixture(scope="module")
+def harm(tmp_path_factory):
+    """Fault -> ids of the cells that it was planted in, and what the run said of every cell."""
+    notebook = copy.deepcopy(read(NOTEBOOKS / NAME))
+    numbers, figures, explorers, witnesses = (
+        iter(cells)
+        for cells in (
+            printing(notebook),
+            code(notebook, having="image/png"),
+            code(notebook, having="text/html"),
+            reversed(code(notebook, tag="witness")),
+        )
+    )
+    planted = {}
+
+    def plant(fault, cells, do, *more):
+        cell = next(cells)
+        do(cell, *more)
+        planted.setdefault(fault, []).append(cell.id)
+
+    plant("number", numbers, change_a_number)
+    plant("output", numbers, lambda cell: cell.update(outputs=[]))
+    plant("never run", numbers, lambda cell: cell.update(outputs=[], execution_count=None))
+    extra = new_output("stream", name="stdout", text="one more\n")
+    plant("extra output", numbers, lambda cell: cell.outputs.append(extra))
+    plant("figure", figures, draw_over_the_figure)
+    plant("no label", figures, replace_calls, "show", "unlabelled")
+    plant("value", explorers, change_the_explorer, move_a_value)
+    plant("sentence", explorers, change_the_explorer, change_a_later_sentence)
+    plant("witness", witnesses, break_the_last_witness)
+    for cell in witnesses:
+        replace_calls(cell, "witness", "broken")
+        planted.setdefault("other witnesses", []).append(cell.id)
+
+    tools, census = new_code_cell(TOOLS), new_code_cell("print(said_yes, len(said_no))")
+    tools["id"], census["id"] = "tools-of-the-test", "census-of-the-test"
+    notebook.cells = [tools, *notebook.cells, census]
+    return planted, run(notebook, tmp_path_factory.mktemp("fish") / "copy")
+
+
+def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
+    planted, said = harm
+    failed = {cell for cell, words in said.items() if words is not None}
+    assert failed - {"census-of-the-test"} == {cell for cells in planted.values() for cell in cells}
+    assert len(said) > 2 * len(failed), "too few cells pass to say that the harm is why others fail"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("number", "mismatch 'stdout'"),
+        ("output", "Unexpected output fields"),
+        ("never run", "Unexpected output fields"),
+        ("extra output", "mismatch 'stdout'"),
+        ("figure", "pixels differ"),
+        ("no label", "lack the label of an axis"),
+        ("value", "a value moved by 2"),
+        ("sentence", ".sentences["),
+        ("witness", "WitnessError"),
+    ],
+)
+def test_a_planted_fault_is_found_and_the_run_says_what_it_is(harm, fault, words):
+    planted, said = harm
+    [cell] = planted[fault]
+    assert said[cell] is not None, f"nobody noticed the fault {fault!r} in {cell}"
+    assert words in said[cell]
+
+
+def test_every_witness_of_the_chapter_says_no_to_a_wrong_right_hand_side(harm):
+    planted, said = harm
+    assert len(planted["other witnesses"]) >= 10
+    # The census prints who said yes, and how many said no; it fails since nothing is stored for it.
+    assert "said_yes" in said["census-of-the-test"]
+
+
+def test_a_flipped_sign_in_the_library_code_is_noticed_by_its_chapter(chapter, tmp_path):
+    place = flip_a_sign(chapter)
+    parts = [c.source for c in chapter.cells]
+    end = next(i for i, text in enumerate(parts) if re.search(r"^## See it", text, re.M))
+    chapter.cells = chapter.cells[:end]
+    said = run(chapter, tmp_path / "copy")
+    cells = [cell.id for cell in code(chapter)]
+    failed = [cell for cell, words in said.items() if words is not None]
+    assert failed, f"nobody noticed the flipped sign in {place}"
+    assert cells.index(failed[0]) > cells.index(place), "what comes before cannot fail by it"
+    assert any("Error" in said[cell] for cell in failed)
+
+
+# ---------------------------------------------------------------- what a look shows
+
+
+def first(notebook, **what):
+    return code(notebook, **what)[0]
+
+
+def add_a_traceback(notebook):
+    error = new_output("error", ename="ValueError", evalue="bad", traceback=["Traceback"])
+    printing(notebook)[0].outputs.append(error)
+
+
+def print_a_traceback(notebook):
+    printing(notebook)[0].outputs[0].text += "Traceback (most recent call last)\n"
+
+
+def take_the_alt_text(notebook):
+    for output in first(notebook, having="image/png").outputs:
+        output.get("metadata", {}).get("image/png", {}).pop("alt", None)
+
+
+def add_an_equation(notebook):
+    notebook.cells.insert(5, new_markdown_cell("$$\n1 = 2\n$$ (eq-unheard-of)"))
+
+
+def add_an_equation_without_a_label(notebook):
+    notebook.cells.insert(5, new_markdown_cell("$$\n1 = 2\n$$"))
+
+
+def take_a_witness(notebook):
+    cell = first(notebook, tag="witness")
+    cell.source = cell.source.replace("witness(", "print(")
+
+
+def untag_a_witness(notebook):
+    first(notebook, tag="witness").metadata.tags.remove("witness")
+
+
+def silence_by_tag(notebook):
+    printing(notebook)[0].metadata["tags"] = ["nbval-ignore-output"]
+
+
+def silence_by_comment(notebook):
+    cell = printing(notebook)[0]
+    cell.source = f"# NBVAL_IGNORE_OUTPUT\n{cell.source}"
+
+
+def silence_as_a_timing(notebook):
+    printing(notebook)[0].metadata["tags"] = ["timing"]
+
+
+def let_it_fail(notebook):
+    printing(notebook)[0].metadata["tags"] = ["raises-exception"]
+
+
+def never_run(notebook):
+    for cell in code(notebook):
+        cell.execution_count, cell.outputs = None, []
+
+
+def type_a_number(notebook):
+    notebook.cells.insert(5, new_markdown_cell("The error is 0.0123."))
+
+
+def test_the_copy_that_nobody_harmed_has_no_problem(chapter):
+    assert problems(chapter) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (add_a_traceback, "holds a traceback"),
+        (print_a_traceback, "prints a traceback"),
+        (take_the_alt_text, "shows a figure without alt text"),
+        (add_an_equation, "equation eq-unheard-of has no witness"),
+        (add_an_equation_without_a_label, "a displayed equation has no label"),
+        (take_a_witness, "has no witness"),
+        (untag_a_witness, "has no witness"),
+        (silence_by_tag, "opts out of the comparison"),
+        (silence_by_comment, "opts out of the comparison"),
+        (silence_as_a_timing, "is tagged 'timing' but times nothing"),
+        (let_it_fail, "opts out of the comparison"),
+        (never_run, "was not run"),
+        (type_a_number, "is typed into prose"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_planted_fault_is_found_without_a_run(chapter, fault, said):
+    fault(chapter)
+    found = problems(chapter)
+    assert found, f"nobody noticed {fault.__name__}"
+    assert all(said in problem for problem in found), found
+
+
+# ---------------------------------------------------------------- what the weave shows
+
+
+@pytest.fixture
+def library(tmp_path):
+    """Copies of all notebooks and of the library, which agree."""
+    shutil.copytree(NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(PACKAGE, tmp_path / "library", ignore=shutil.ignore_patterns("__pycache__"))
+    assert stale(tmp_path / "notebooks", tmp_path / "library") == []
+    return tmp_path / "notebooks", tmp_path / "library"
+
+
+def test_a_module_edited_by_hand_is_found(library):
+    module = library[1] / MODULE
+    module.write_text(module.read_text(encoding="utf-8") + "\n# by hand\n", encoding="utf-8")
+    assert stale(*library) == [MODULE]
+
+
+def test_a_chapter_that_was_changed_and_not_woven_is_found(library):
+    path = library[0] / NAME
+    notebook = nbformat.read(path, as_version=4)
+    flip_a_sign(notebook)
+    write(notebook, path)
+    assert stale(*library) == [MODULE]
+
+
+def test_a_chapter_that_lost_its_export_tag_is_found(library):
+    path = library[0] / NAME
+    notebook = nbformat.read(path, as_version=4)
+    code(notebook, tag="export")[-1].metadata.tags.remove("export")
+    write(notebook, path)
+    assert stale(*library) == [MODULE]
+
+
+def test_a_module_of_no_chapter_is_found(library):
+    (library[1] / "by_hand.py").write_text("x = 1\n", encoding="utf-8")
+    assert stale(*library) == ["by_hand.py"]
