@@ -31,7 +31,8 @@ $(VENV)/test: $(VENV)/book requirements-test.txt
 # ---- reading
 
 book: $(VENV)/book ## build the website into _build/html, from the stored outputs
-	$(BIN)/jupyter-book build --all -W --keep-going -n .
+	rm -rf _build/html _build/.doctrees
+	$(BIN)/jupyter-book build -W --keep-going -n .
 	@echo; echo "The book is built. Open _build/html/index.html in a browser, or: make serve"
 
 serve: book ## build the website and serve it on http://localhost:8000
