@@ -164,6 +164,7 @@
       panel.series.forEach((series, s) => {
         const swatch = document.createElementNS(SVG, "svg");
         swatch.setAttribute("viewBox", "0 0 28 8");
+        swatch.setAttribute("aria-hidden", "true");
         const colour = `var(--tp-c${s % COLOURS})`;
         if (panel.kind === "lines") {
           svg(swatch, "line", { x1: 0, x2: 28, y1: 4, y2: 4, class: "tp-line", style: `stroke:${colour}`, "stroke-dasharray": DASHES[s % DASHES.length] });

@@ -23,7 +23,7 @@ def draw(seed, *shape, dtype=F64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64).to(dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(shape=SHAPES, scale=SCALES, offset=SCALES, eps=EPS, seed=st.integers(0, 99))
 def test_values_and_gradients_equal_torchs(shape, scale, offset, eps, seed):
     d = shape[-1]
@@ -107,7 +107,7 @@ def test_float16_is_squared_in_float32():
 # ---------------------------------------------------------------- batch norm
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n=st.integers(2, 7), c=st.integers(1, 6), length=st.one_of(st.none(), st.integers(1, 5)),
     momentum=st.sampled_from([0.0, 0.1, 1.0]), seed=st.integers(0, 99),
@@ -229,7 +229,7 @@ def test_gradcheck_would_notice_a_missing_term():
         gradcheck64(Wrong.apply, draw(0, 4, 5), draw(1, 5))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(d=st.integers(2, 9), eps=st.sampled_from([1e-8, 1e-5, 1.0]), seed=st.integers(0, 99))
 def test_jacobians_equal_autograds(d, eps, seed):
     x = draw(seed, d)

@@ -59,7 +59,7 @@ def test_a_negative_seed_is_refused():
 # --- broadcast_shape ------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(SHAPES, max_size=4))
 def test_broadcast_shape_is_torchs(shapes):
     try:
@@ -93,7 +93,7 @@ def test_a_negative_size_is_refused():
 # --- hadamard -------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(fitting_shapes(), DTYPES, st.sampled_from([1e-3, 1.0, 1e2]))
 def test_hadamard_is_torch_mul_and_einsum(shapes, dtype, scale):
     a, b = (scale * draw(*s, seed=i, dtype=dtype) for i, s in enumerate(shapes))
@@ -143,7 +143,7 @@ def applied(x, weight, bias):
     return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, x)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 3), max_size=2),
     st.lists(st.integers(1, 4), min_size=1, max_size=2),
@@ -251,7 +251,7 @@ def test_the_default_limit_is_that_of_the_dtype(dtype):
         assert_parity(lambda x: (x.double() + 3.5 * limit).to(dtype), lambda x: 1 * x, x)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(-11, 2), st.integers(0, 6), st.sampled_from([1e-3, 1.0, 1e3]))
 def test_any_relative_error_above_the_limit_is_found(power, at, size):
     def wrong(x):
