@@ -11,8 +11,7 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
-# A fence whose first line does not open a directive.
-_CODE_BLOCK = re.compile(r"^(?P<fence>```+|~~~+)(?!\{)[^\n]*\n.*?^(?P=fence)[ \t]*$", re.S | re.M)
+_FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,}|:{3,})(?P<rest>.*)")
 CHAPTER = re.compile(r"(?P<number>\d\d)_(?P<topic>[a-z][a-z0-9_]*)\.ipynb")
 
 
@@ -48,7 +47,21 @@ def tagged(notebook: Any, tag: str) -> Iterator[Any]:
 
 def without_code(markdown: str) -> str:
     """Markdown without its blocks of code. Directives, such as `{exercise}`, are not code."""
-    return _CODE_BLOCK.sub("", markdown)
+    kept: list[str] = []
+    opened: list[str] = []  # the marks of the fences that are open
+    code = False  # whether the innermost of them holds code
+    for line in markdown.splitlines():
+        fence = _FENCE.fullmatch(line)
+        closing = bool(fence and opened and fence[0].strip() == opened[-1])
+        if fence and not closing and not code:
+            opened.append(fence["mark"])
+            code = not fence["rest"].lstrip().startswith("{")
+        if not code:
+            kept.append(line)
+        if closing:
+            opened.pop()
+            code = False
+    return "\n".join(kept)
 
 
 def slug(heading: str) -> str:

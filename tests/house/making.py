@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from unittest import mock
 
@@ -82,8 +83,11 @@ def stored(figure: Figure) -> str:
     return calls[0]["image/png"]
 
 
-def flat(colour: str | tuple[int, ...], size: tuple[int, int] = (40, 20)) -> str:
-    """A picture of one colour, in base64."""
+def flat(colour: str | tuple[int, ...], spots: Iterable[tuple[int, int]] = ()) -> str:
+    """A picture of one colour, with black spots, in base64."""
+    image = Image.new("RGBA", (40, 20), colour)
+    for spot in spots:
+        image.putpixel(spot, (0, 0, 0, 255))
     png = io.BytesIO()
-    Image.new("RGBA", size, colour).save(png, "PNG")
+    image.save(png, "PNG")
     return base64.b64encode(png.getvalue()).decode()

@@ -107,6 +107,18 @@ def test_frames_are_numbered_with_the_last_control_running_fastest():
     assert [c["start"] for c in spec["controls"]] == [0, 1]
 
 
+def test_the_first_state_is_the_one_where_all_controls_start():
+    controls = {"a": Slider("a", [1, 2], start=1), "b": Choice("b", ["p", "q", "r"], start=2)}
+    explorer = Explorer("T", controls, lambda a, b: Frame(f"It is {a}{b}.", line([1, 2, 3])))
+    assert '<p class="tp-sentence">It is 2r.</p>' in bundle(explorer)["text/html"]
+
+
+def test_places_on_x_may_be_computed_anew_for_every_frame():
+    controls = {"a": Slider("a", [1.0, 2.0])}
+    spec = describe("T", controls, lambda a: Frame("s", line([a, a, a], x=torch.linspace(0, 1, 3))))
+    assert spec["panels"][0]["x"] == [0.0, 0.5, 1.0]
+
+
 def test_a_slider_shows_its_values_in_words():
     controls = {
         "a": Slider("size", [0.001, 10.0]),

@@ -11,7 +11,7 @@ from making import curve, flat, printed, result, shown
 from making import stored as stored_figure
 
 from book.explorer import Bars, Choice, Explorer, Frame, Heat, Lines, Slider
-from book.outputs import picture_differences
+from book.outputs import PIXEL_STEP, STRAY_PIXELS, picture_differences
 
 
 def compared(old, new):
@@ -43,6 +43,20 @@ def test_a_shimmer_along_the_edge_of_the_line_does_not_count():
 def test_a_moved_line_or_another_label_counts(change):
     [problem] = compared(curve(), curve(**change))
     assert "pixels differ" in problem
+
+
+@pytest.mark.parametrize(("pixels", "found"), [(STRAY_PIXELS, False), (STRAY_PIXELS + 1, True)])
+@pytest.mark.parametrize("stored_first", [True, False])
+def test_a_few_stray_pixels_pass_and_more_do_not(pixels, found, stored_first):
+    spots = [(3 * i + 1, 10) for i in range(pixels)]
+    pair = flat("white"), flat("white", spots=spots)
+    assert bool(compared(*(pair if stored_first else pair[::-1]))) == found
+
+
+@pytest.mark.parametrize(("step", "found"), [(PIXEL_STEP, False), (PIXEL_STEP + 1, True)])
+def test_a_shade_passes_up_to_a_step_and_no_further(step, found):
+    assert bool(compared(flat((100, 100, 100, 255)), flat((100, 100 + step, 100, 255)))) == found
+    assert bool(compared(flat((100, 100 + step, 100, 255)), flat((100, 100, 100, 255)))) == found
 
 
 def test_another_size_counts_and_is_named():

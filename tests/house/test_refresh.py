@@ -153,6 +153,11 @@ def test_results_carry_the_number_of_their_cell(path):
     assert cells[3].outputs[0].execution_count == 11
 
 
+def test_a_new_cell_above_does_not_change_the_explorers_below(path):
+    refreshed(path, run_of(count=9, values="AAED"))
+    assert nbformat.read(path, 4).cells[3].outputs[0].data["text/html"] == HTML % "AAEC"
+
+
 def test_a_timing_keeps_its_stored_output_while_its_cell_stays_the_same(tmp_path):
     def run(seconds, source="timeit()"):
         return notebook(code(source, "timing", outputs=[printed(f"{seconds} s\n")], name="times"))

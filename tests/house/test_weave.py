@@ -26,6 +26,7 @@ def chapter(folder, *more, name=NAME):
         ),
         text("## Parity"),
         code("assert half(2) == 1"),
+        code('witness("eq-half", half(2), 1)', "witness", "hide-input"),
         code("class Answer:\n    value = 42", "export"),
         *more,
     )
@@ -39,6 +40,7 @@ def test_the_module_holds_the_export_cells_in_order_and_nothing_else(tmp_path):
     assert all(module.count(piece) == 1 for piece in order)
     assert "not_in_the_library" not in module
     assert "assert half" not in module
+    assert "witness" not in module
 
 
 def test_the_module_runs_and_exports_its_public_names_in_the_order_of_the_chapter(tmp_path):

@@ -114,6 +114,15 @@ def test_the_imaginary_part_is_compared_too():
         witness("eq-some", torch.tensor([1 + 2j]), torch.tensor([1 + 3j]))
 
 
+def test_a_complex_side_equals_a_real_one_only_if_it_has_no_imaginary_part():
+    witness("eq-some", torch.tensor([1 + 0j, 2 + 0j]), torch.tensor([1.0, 2.0]))
+    witness("eq-some", torch.tensor([1.0]), torch.tensor([1 + 0j]))
+    with pytest.raises(WitnessError):
+        witness("eq-some", torch.tensor([1 + 1j, 1 + 1j]), torch.tensor([1.0, 1.0]))
+    with pytest.raises(WitnessError):
+        witness("eq-some", torch.tensor([1.0]), torch.tensor([1 + 1j]))
+
+
 def test_a_tolerance_so_loose_that_a_slip_would_pass_is_refused():
     witness("eq-some", ones, ones + 1e-7, tol=1e-6)
     with pytest.raises(WitnessError, match="so loose"):
