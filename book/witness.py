@@ -77,7 +77,9 @@ def _numeric(label: str, left: Any, right: Any, tol: float) -> str:
         raise WitnessError(f"{label}: shapes differ, {tuple(left.shape)} and {tuple(right.shape)}")
     if not right.numel():
         raise WitnessError(f"{label}: there are no entries to compare")
-    left, right = (_real(x).to(torch.float64) for x in (left, right))
+    if left.is_complex() or right.is_complex():
+        left, right = (torch.view_as_real(x.to(torch.complex128)) for x in (left, right))
+    left, right = left.to(torch.float64), right.to(torch.float64)
     if not (left.isfinite().all() and right.isfinite().all()):
         raise WitnessError(f"{label}: a side holds nan or infinity")
     scale = right.abs().max().item() or 1.0
@@ -94,8 +96,3 @@ def _numeric(label: str, left: Any, right: Any, tol: float) -> str:
         )
     numbers = "number" if right.numel() == 1 else "numbers"
     return f"{right.numel()} {numbers} equal to within {tol:g}"
-
-
-def _real(x: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as its real and imaginary parts."""
-    return torch.view_as_real(x) if x.is_complex() else x
