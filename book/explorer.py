@@ -210,9 +210,9 @@ class Explorer(anywidget.AnyWidget):  # type: ignore[misc]
         return "\n".join([f"Explorer: {self.spec['title']}", *self.spec["sentences"]])
 
     def _as_html(self) -> str:
-        island = json.dumps(self.spec, ensure_ascii=False, separators=(",", ":")).replace(
-            "<", "\\u003c"
-        )
+        island = json.dumps(
+            self.spec, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).replace("<", "\\u003c")
         first = self.spec["sentences"][_start(self.spec["controls"])]
         return (
             '<div class="tp-explorer">'

@@ -2,8 +2,14 @@
 
 `tensors`: Tensors, the Hadamard product, parameters, and how to check a claim.
 `map`: The map: the original encoder–decoder Transformer.
+`softmax`: Softmax, cross-entropy, and their numerics.
+`embeddings`: Token embeddings and sinusoidal positions.
+`attention`: Attention: scaled dot product, heads and masks.
+`activations`: Activation functions and their derivatives.
 `feed_forward`: Feed-forward networks and gating.
 `normalization`: Normalization: BatchNorm, LayerNorm, RMSNorm.
+`residual`: Residual stream, Post-Norm, Pre-Norm, warm-up, DeepNorm.
+`transformer`: Encoder layer, decoder layer, the whole Transformer.
 
 Woven by `make weave`; do not edit.
 """

@@ -8,6 +8,7 @@ reader is told which mistake it looks like, and why that is one.
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -254,7 +255,9 @@ def _value_difference(want: Any, have: Any, tol: float) -> str | None:
         parts = (_value_difference(a, b, tol) for a, b in zip(want, have, strict=True))
         return next((f"value {i}: {p}" for i, p in enumerate(parts) if p), None)
     if isinstance(want, float) and isinstance(have, int | float) and not isinstance(have, bool):
-        close = abs(want - have) <= tol * max(1.0, abs(want))
+        close = want == have or (
+            math.isfinite(want) and abs(want - have) <= tol * max(1.0, abs(want))
+        )
         return None if close else f"expected {want:.6g}, got {have:.6g}"
     if isinstance(have, torch.Tensor) or type(want) is not type(have) or want != have:
         return f"expected {want!r}, got {_described(have)}"

@@ -90,9 +90,9 @@ def test_what_cannot_be_run_is_cited():
 def test_the_page_has_a_place_for_the_entries_and_a_heading_for_each():
     assert PAGE.read_text(encoding="utf-8").count("<!-- errata -->") == 1
     page = as_markdown().splitlines()
-    assert [line for line in page if line.startswith("## ")] == [
-        "## 01 · Tensors",
-        "## 08 · Normalization",
+    chapters = sorted({e.chapter for e in ENTRIES.values()})
+    assert [line[:5] for line in page if line.startswith("## ")] == [
+        f"## {c[:2]}" for c in chapters
     ]
     assert sorted(line[4:] for line in page if line.startswith("### ")) == sorted(ENTRIES)
     assert "### E-58" in page

@@ -83,20 +83,25 @@ def served(built):
         thread.join()
 
 
-def _visits(browser, served, built):
+@pytest.fixture
+def visitor(browser, served, built):
+    """Opens pages. A request to elsewhere or a complaint fails the test, whatever it is about."""
     one = Visitor(browser, served, built)
     yield one
     one.close()
-    assert one.foreign == []
-    assert one.complaints == []
-
-
-# Opens pages. A request to elsewhere or a complaint fails the test, whatever it is about.
-visitor = pytest.fixture(_visits, name="visitor")
-_librarian = pytest.fixture(_visits, name="librarian", scope="module")
+    assert one.heard() == []
 
 
 @pytest.fixture(scope="module")
-def opened(librarian):
+def _librarian(browser, served, built):
+    one = Visitor(browser, served, built)
+    yield one, functools.cache(one.open)
+    one.close()
+
+
+@pytest.fixture
+def opened(_librarian):
     """Opens each page once for all tests of a file. For tests that leave no trace on it."""
-    return functools.cache(librarian.open)
+    one, cached = _librarian
+    yield cached
+    assert one.heard() == []

@@ -69,6 +69,13 @@ class Visitor:
         if kind in ("error", "warning", "assert"):
             self.complaints.append(f"{page.url if page else '?'}: {what}")
 
+    def heard(self) -> list[str]:
+        """Every request to elsewhere and every complaint since this was last asked."""
+        news = [*(f"asked for {url}" for url in self.foreign), *self.complaints]
+        self.foreign.clear()
+        self.complaints.clear()
+        return news
+
     def close(self) -> None:
         """Close what was opened."""
         for context in self.contexts:

@@ -1,0 +1,637 @@
+"""The exercises of chapter 07: gates, their gradients, and the widths of feed-forward layers.
+
+The oracles are torch's own operators, autograd, and exact fractions, never the book's library. A
+wrong answer is the right one with one thing changed, so that its line shows the mistake.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+
+EXACT = 1e-11
+
+
+def _draw(
+    *shape: int, seed: int = 0, scale: float = 1.0, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """The same normal numbers on every call, rounded to `dtype` at the end."""
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (scale * numbers).to(dtype)
+
+
+# --- glu(x, dim) ----------------------------------------------------------------------------------
+
+
+def _glu_oracle(x: Tensor, dim: int) -> Tensor:
+    if x.shape[dim] % 2:
+        raise ValueError("the size must be even")
+    return F.glu(x, dim)
+
+
+def _glu_by_slices(x: Tensor, dim: int) -> Tensor:
+    half, odd = divmod(x.shape[dim], 2)
+    if odd:
+        raise ValueError(x.shape)
+    gate = x.narrow(dim, half, half)
+    return x.narrow(dim, 0, half) / (1 + torch.exp(-gate))
+
+
+def _glu_by_split(x: Tensor, dim: int) -> Tensor:
+    try:
+        halves = x.movedim(dim, -1).reshape(*x.movedim(dim, -1).shape[:-1], 2, x.shape[dim] // 2)
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+    product: Tensor = halves[..., 0, :] * halves[..., 1, :].sigmoid()
+    return product.movedim(-1, dim)
+
+
+def _halves(product: Callable[[Tensor, Tensor], Tensor]) -> Answer:
+    """GLU with another product of the value and the gate."""
+
+    def answer(x: Tensor, dim: int) -> Tensor:
+        if x.shape[dim] % 2:
+            raise ValueError("the size must be even")
+        value, gate = x.chunk(2, dim)
+        return product(value, gate)
+
+    return answer
+
+
+def _glu_last(x: Tensor, dim: int) -> Tensor:
+    return _glu_oracle(x, -1)
+
+
+def _glu_interleaved(x: Tensor, dim: int) -> Tensor:
+    if x.shape[dim] % 2:
+        raise ValueError("the size must be even")
+    moved = x.movedim(dim, -1)
+    return (moved[..., ::2] * moved[..., 1::2].sigmoid()).movedim(-1, dim)
+
+
+def _glu_odd(x: Tensor, dim: int) -> Tensor:
+    half = x.shape[dim] // 2
+    return x.narrow(dim, 0, half) * x.narrow(dim, half, half).sigmoid()
+
+
+def _glu_case(name: str, make: Callable[[], Tensor], dim: int, tol: float = EXACT) -> Case:
+    grad = make().dtype == torch.float64
+    return Case(name, lambda: (make().requires_grad_(grad), dim), tol, grad)
+
+
+GLU = Exercise(
+    title="The gated linear unit",
+    oracle=_glu_oracle,
+    cases=[
+        _glu_case("a matrix, last dimension", lambda: _draw(3, 8), -1),
+        _glu_case("a matrix, first dimension", lambda: _draw(6, 4), 0),
+        _glu_case("three dimensions, the middle one", lambda: _draw(2, 6, 4), 1),
+        _glu_case("three dimensions, counted from the end", lambda: _draw(2, 6, 4), -2),
+        _glu_case("a vector of two", lambda: _draw(2), 0),
+        _glu_case("gates of size 20", lambda: _draw(4, 6, scale=20.0), -1),
+        _glu_case("a transposed matrix", lambda: _draw(8, 3).T, -1),
+        _glu_case("no rows", lambda: _draw(0, 4), -1),
+        _glu_case("bfloat16", lambda: _draw(3, 8, dtype=torch.bfloat16), -1, tol=2e-2),
+        _glu_case("an odd size", lambda: _draw(4, 5), -1),
+        _glu_case("an odd size in dimension 0", lambda: _draw(5, 4), 0),
+    ],
+    variants=(_glu_by_slices, _glu_by_split),
+    wrong=(
+        WrongAnswer(
+            "gate in the first half",
+            "torch takes the second half as the gate. Shazeer's formula has the gate first; the "
+            "family of functions is the same, this function is not.",
+            _halves(lambda value, gate: value.sigmoid() * gate),
+        ),
+        WrongAnswer(
+            "value squashed too",
+            "The sigmoid acts on the gate only. The value passes as it is, which is what makes "
+            "the unit linear in it.",
+            _halves(lambda value, gate: value.sigmoid() * gate.sigmoid()),
+        ),
+        WrongAnswer(
+            "tanh on the value",
+            "That is the gate of an LSTM, GTU. In GLU the value is not squashed.",
+            _halves(lambda value, gate: value.tanh() * gate.sigmoid()),
+        ),
+        WrongAnswer(
+            "SiLU on the gate",
+            "That is SwiGLU. The gate of GLU is a sigmoid, so that it lies between 0 and 1.",
+            _halves(lambda value, gate: value * F.silu(gate)),
+        ),
+        WrongAnswer(
+            "no function on the gate",
+            "That is the bilinear product. The gate goes through a sigmoid first.",
+            _halves(lambda value, gate: value * gate),
+        ),
+        WrongAnswer(
+            "dim ignored",
+            "The halves are taken along `dim`. This takes them along the last dimension.",
+            _glu_last,
+        ),
+        WrongAnswer(
+            "even and odd entries",
+            "torch cuts in the middle: the first half is the value, the second the gate. It does "
+            "not take every other entry.",
+            _glu_interleaved,
+        ),
+        WrongAnswer(
+            "odd sizes accepted",
+            "An odd size has no halves. Dropping an entry hides the mistake of the caller.",
+            _glu_odd,
+        ),
+    ),
+)
+
+
+# --- swiglu(x, gate, up, down) --------------------------------------------------------------------
+
+
+def _swiglu(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return F.linear(F.silu(F.linear(x, gate)) * F.linear(x, up), down)
+
+
+def _swiglu_by_units(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    g, u = torch.einsum("...d,fd->...f", x, gate), torch.einsum("...d,fd->...f", x, up)
+    return torch.einsum("...f,df->...d", g / (1 + torch.exp(-g)) * u, down)
+
+
+def _swiglu_packed(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    g, u = (x @ torch.cat([gate, up]).T).chunk(2, -1)
+    return (u * torch.sigmoid(g) * g) @ down.T
+
+
+def _layer(hidden: Callable[[Tensor, Tensor], Tensor]) -> Answer:
+    """The gated layer with another function of the two projections."""
+
+    def answer(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        return hidden(x @ gate.T, x @ up.T) @ down.T
+
+    return answer
+
+
+def _not_transposed(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return (F.silu(x @ gate) * (x @ up)) @ down
+
+
+def _activation_last(x: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    return F.silu(((x @ gate.T) * (x @ up.T)) @ down.T)
+
+
+def _layer_case(name: str, *shape: int, d_ff: int, scale: float = 1.0) -> Case:
+    def inputs() -> tuple[Tensor, ...]:
+        d = shape[-1]
+        tensors = (
+            _draw(*shape, scale=scale),
+            _draw(d_ff, d, seed=1),
+            _draw(d_ff, d, seed=2),
+            _draw(d, d_ff, seed=3),
+        )
+        return tuple(t.requires_grad_() for t in tensors)
+
+    return Case(name, inputs, EXACT, grad=True)
+
+
+SWIGLU = Exercise(
+    title="The gated feed-forward layer with SiLU",
+    oracle=_swiglu,
+    cases=[
+        _layer_case("a batch of tokens", 5, 4, d_ff=7),
+        _layer_case("two sequences", 2, 3, 6, d_ff=16),
+        _layer_case("one token", 3, d_ff=5),
+        _layer_case("square matrices", 4, 6, d_ff=6),
+        _layer_case("one feature", 3, 1, d_ff=2),
+        _layer_case("one hidden unit", 3, 4, d_ff=1),
+        _layer_case("large inputs", 4, 5, d_ff=9, scale=8.0),
+        _layer_case("small inputs", 4, 5, d_ff=9, scale=1e-2),
+    ],
+    variants=(_swiglu_by_units, _swiglu_packed),
+    wrong=(
+        WrongAnswer(
+            "gate and up exchanged",
+            "The activation belongs to the gate (w1 in Llama's code), not to up (w3). The shapes "
+            "are equal, so nothing complains.",
+            _layer(lambda g, u: g * F.silu(u)),
+        ),
+        WrongAnswer(
+            "sigmoid in place of SiLU",
+            "That is the layer with GLU. SiLU is the gate times its sigmoid.",
+            _layer(lambda g, u: g.sigmoid() * u),
+        ),
+        WrongAnswer(
+            "GELU in place of SiLU",
+            "That is the layer with GEGLU. The two functions are close, but not equal.",
+            _layer(lambda g, u: F.gelu(g) * u),
+        ),
+        WrongAnswer(
+            "no activation",
+            "That is the bilinear layer. The gate goes through SiLU before the product.",
+            _layer(lambda g, u: g * u),
+        ),
+        WrongAnswer(
+            "activation on the product",
+            "SiLU acts on the gate alone, before the product. Applied after it, it squashes the "
+            "value as well.",
+            _layer(lambda g, u: F.silu(g * u)),
+        ),
+        WrongAnswer(
+            "activation on both branches",
+            "Only the gate goes through SiLU. The up branch stays linear.",
+            _layer(lambda g, u: F.silu(g) * F.silu(u)),
+        ),
+        WrongAnswer(
+            "activation on the output",
+            "SiLU acts on the gate. What leaves the layer is linear in the hidden units.",
+            _activation_last,
+        ),
+        WrongAnswer(
+            "sum in place of the product",
+            "A gate multiplies the other branch. A sum of two branches is one wider plain layer.",
+            _layer(lambda g, u: F.silu(g) + u),
+        ),
+        WrongAnswer(
+            "up branch forgotten",
+            "Without the product with `x @ up.T` this is a plain layer with two matrices.",
+            _layer(lambda g, u: F.silu(g) + 0 * u),
+        ),
+        WrongAnswer(
+            "matrices not transposed",
+            "`nn.Linear` stores its matrix transposed, with shape (out, in): the product is "
+            "`x @ weight.T`.",
+            _not_transposed,
+        ),
+    ),
+)
+
+
+# --- swiglu_backward(dh, g, u) --------------------------------------------------------------------
+
+
+def _backward_oracle(dh: Tensor, g: Tensor, u: Tensor) -> tuple[Tensor, ...]:
+    leaves = [t.detach().clone().requires_grad_() for t in (g, u)]
+    return torch.autograd.grad(F.silu(leaves[0]) * leaves[1], leaves, dh)
+
+
+def _silu_slope(g: Tensor) -> Tensor:
+    s = torch.sigmoid(g)
+    return s * (1 + g * (1 - s))
+
+
+def _gradients(
+    slope: Callable[[Tensor], Tensor] = _silu_slope, value: Callable[[Tensor], Tensor] = F.silu
+) -> Answer:
+    """The backward pass with another slope of the gate, or another value of it."""
+    return lambda dh, g, u: (slope(g) * u * dh, value(g) * dh)
+
+
+def _backward_by_parts(dh: Tensor, g: Tensor, u: Tensor) -> list[Tensor]:
+    h = F.silu(g)
+    return [(h + torch.sigmoid(g) * (1 - h)) * u * dh, h * dh]
+
+
+def _backward_case(name: str, *shape: int, scale: float = 1.0) -> Case:
+    return Case(
+        name,
+        lambda: (_draw(*shape), _draw(*shape, seed=1, scale=scale), _draw(*shape, seed=2)),
+        EXACT,
+    )
+
+
+SWIGLU_BACKWARD = Exercise(
+    title="The gradients of SiLU(g) * u",
+    oracle=_backward_oracle,
+    cases=[
+        _backward_case("a matrix", 4, 6),
+        _backward_case("three dimensions", 2, 3, 5),
+        _backward_case("a vector", 7),
+        _backward_case("one number", 1, 1),
+        _backward_case("gates of size 10", 4, 6, scale=10.0),
+        _backward_case("gates of size 0.1", 4, 6, scale=0.1),
+        Case("gates of zero", lambda: (_draw(5), 0 * _draw(5), _draw(5, seed=2)), EXACT),
+        Case("values of zero", lambda: (_draw(5), _draw(5, seed=1), 0 * _draw(5)), EXACT),
+    ],
+    variants=(_gradients(), _backward_by_parts),
+    wrong=(
+        WrongAnswer(
+            "order exchanged",
+            "The gradient of the gate comes first and that of the value second.",
+            lambda dh, g, u: _backward_oracle(dh, g, u)[::-1],
+        ),
+        WrongAnswer(
+            "value missing from the gate's gradient",
+            "The gate multiplies `u`, so its gradient has `u` as a factor.",
+            lambda dh, g, u: (_silu_slope(g) * dh, F.silu(g) * dh),
+        ),
+        WrongAnswer(
+            "slope of the sigmoid",
+            "SiLU is g times its sigmoid, so its derivative has two terms: sigmoid(g) and "
+            "g sigmoid'(g).",
+            _gradients(slope=lambda g: g.sigmoid() * (1 - g.sigmoid())),
+        ),
+        WrongAnswer(
+            "first term of the slope only",
+            "The derivative of g sigmoid(g) is sigmoid(g) + g sigmoid'(g). The second term is "
+            "missing.",
+            _gradients(slope=torch.sigmoid),
+        ),
+        WrongAnswer(
+            "second term of the slope only",
+            "The derivative of g sigmoid(g) is sigmoid(g) + g sigmoid'(g). The first term is "
+            "missing.",
+            _gradients(slope=lambda g: g * g.sigmoid() * (1 - g.sigmoid())),
+        ),
+        WrongAnswer(
+            "gate's gradient with SiLU in place of its slope",
+            "The gradient of the gate has the derivative of SiLU as a factor, not SiLU itself.",
+            _gradients(slope=F.silu),
+        ),
+        WrongAnswer(
+            "sigmoid in place of SiLU for the value",
+            "The gradient of `u` is the other factor of the product, and that is SiLU(g).",
+            _gradients(value=torch.sigmoid),
+        ),
+        WrongAnswer(
+            "slope in the value's gradient",
+            "The value is multiplied by SiLU(g), so that is its gradient's factor. The "
+            "derivative belongs to the gate.",
+            _gradients(value=_silu_slope),
+        ),
+        WrongAnswer(
+            "incoming gradient forgotten",
+            "Both gradients are multiplied by `dh`, entry by entry.",
+            lambda dh, g, u: (_silu_slope(g) * u, F.silu(g)),
+        ),
+    ),
+)
+
+
+# --- hidden_width(d_model, multiple_of, factor) ---------------------------------------------------
+
+
+def _width_oracle(d_model: int, multiple_of: int, factor: float | None) -> int:
+    hidden = math.floor(Fraction(8 * d_model, 3))
+    if factor is not None:
+        hidden = int(factor * hidden)
+    return multiple_of * math.ceil(Fraction(hidden, multiple_of))
+
+
+def _width(
+    hidden: Callable[[int], float] = lambda d: 8 * d // 3,
+    scaled: Callable[[float, float], float] = lambda h, factor: int(factor * h),
+    rounded: Callable[[int, int], int] = lambda h, m: m * ((h + m - 1) // m),
+) -> Answer:
+    """The width in its three steps, one of which may be replaced."""
+
+    def answer(d_model: int, multiple_of: int, factor: float | None) -> int:
+        width = hidden(d_model)
+        return rounded(int(width if factor is None else scaled(width, factor)), multiple_of)
+
+    return answer
+
+
+def _width_by_negative(d_model: int, multiple_of: int, factor: float | None) -> int:
+    hidden = int(2 * 4 * d_model / 3)
+    hidden = hidden if factor is None else int(hidden * factor)
+    return -(-hidden // multiple_of) * multiple_of
+
+
+def _up_exactly(d_model: int, multiple_of: int, factor: float | None) -> int:
+    exact = Fraction(8 * d_model, 3) * Fraction(1 if factor is None else factor)
+    return multiple_of * math.ceil(exact / multiple_of)
+
+
+def _factor_last(d_model: int, multiple_of: int, factor: float | None) -> int:
+    width = _width_oracle(d_model, multiple_of, None)
+    return width if factor is None else int(factor * width)
+
+
+_WIDTHS: list[tuple[int, int, float | None]] = [
+    *((d, m, None) for d, m in ((4096, 256), (5120, 256), (24, 64), (48, 64), (96, 256))),
+    *((d, m, None) for d, m in ((128, 64), (1, 2), (7, 3), (3, 8), (512, 48))),
+    *((8192, 4096, 1.3), (4096, 1024, 1.3), (2048, 256, 1.5), (10, 1, 1.3), (11, 2, 0.5)),
+]
+
+HIDDEN_WIDTH = Exercise(
+    title="The hidden width of a gated layer, as the Llama models compute it",
+    oracle=_width_oracle,
+    cases=[
+        Case(f"d_model {d}, multiple of {m}, factor {f}", lambda d=d, m=m, f=f: (d, m, f))  # type: ignore[misc]
+        for d, m, f in _WIDTHS
+    ],
+    variants=(_width(), _width_by_negative),
+    wrong=(
+        WrongAnswer(
+            "rounded down",
+            "`h // m * m` is the largest multiple that is not above h. Add m - 1 before dividing.",
+            _width(rounded=lambda h, m: h // m * m),
+        ),
+        WrongAnswer(
+            "rounded to the nearest multiple",
+            "The width is rounded up, even if a smaller multiple is nearer.",
+            _width(rounded=lambda h, m: (2 * h + m) // (2 * m) * m),
+        ),
+        WrongAnswer(
+            "one multiple too many",
+            "With `h + m` in place of `h + m - 1` a width that is a multiple already grows by "
+            "another one.",
+            _width(rounded=lambda h, m: (h + m) // m * m),
+        ),
+        WrongAnswer(
+            "number of multiples",
+            "The quotient counts the multiples. It still has to be multiplied by `multiple_of`.",
+            _width(rounded=lambda h, m: (h + m - 1) // m),
+        ),
+        WrongAnswer(
+            "bit trick for every multiple",
+            "`(h + m - 1) & ~(m - 1)` is right only if m is a power of two.",
+            _width(rounded=lambda h, m: (h + m - 1) & ~(m - 1)),
+        ),
+        WrongAnswer(
+            "two thirds forgotten",
+            "Four times d_model is the width of a plain layer. A gated one has three matrices and "
+            "gets two thirds of it.",
+            _width(hidden=lambda d: 4 * d),
+        ),
+        WrongAnswer(
+            "factor ignored",
+            "If there is a factor, the width is multiplied by it before it is rounded up.",
+            _width(scaled=lambda h, factor: h),
+        ),
+        WrongAnswer(
+            "factor after rounding",
+            "The factor comes before rounding up. Afterwards the width is no multiple any more.",
+            _factor_last,
+        ),
+        WrongAnswer(
+            "exact fractions",
+            "The Llama models cut to an integer after the two thirds, and after the factor. "
+            "Without the cuts, widths just above a multiple go one multiple higher.",
+            _up_exactly,
+        ),
+    ),
+)
+
+
+# --- equal_width(d, d_ff) -------------------------------------------------------------------------
+
+
+def _equal_width_oracle(d: int, d_ff: int) -> float:
+    plain = sum(p.numel() for s in ((d, d_ff), (d_ff, d)) for p in torch.nn.Linear(*s).parameters())
+    # Biases of length h, h and d, and three matrices: linear in h, so two points decide.
+    at_0, at_1 = (
+        sum((a + 1) * b for a, b in ((d, h), (d, h), (h, d))) for h in (0, 1)
+    )  # fmt: skip
+    return (plain - at_0) / (at_1 - at_0)
+
+
+def _equal_by_fractions(d: int, d_ff: int) -> float:
+    return float(Fraction((2 * d + 1) * d_ff, 3 * d + 2))
+
+
+def _equal_case(d: int, d_ff: int) -> Case:
+    return Case(f"d = {d}, d_ff = {d_ff}", lambda: (d, d_ff), tol=1e-9)
+
+
+EQUAL_WIDTH = Exercise(
+    title="The width of a gated layer with as many parameters as a plain one, with biases",
+    oracle=_equal_width_oracle,
+    cases=[
+        _equal_case(d, d_ff)
+        for d, d_ff in ((1, 4), (2, 8), (24, 96), (64, 256), (5, 7), (10, 3), (512, 2048), (3, 300))
+    ],
+    variants=(_equal_by_fractions, lambda d, d_ff: (2 * d * d_ff + d_ff) / (3 * d + 2)),
+    wrong=(
+        WrongAnswer(
+            "biases forgotten",
+            "Two thirds of `d_ff` is the answer without biases. Every linear layer has one here.",
+            lambda d, d_ff: 2 * d_ff / 3,
+        ),
+        WrongAnswer(
+            "always four times d",
+            "The plain layer has the hidden width `d_ff`, which need not be 4d.",
+            lambda d, d_ff: 4 * d * (2 * d + 1) / (3 * d + 2),
+        ),
+        WrongAnswer(
+            "one bias of the gated layer missing",
+            "Gate and up have a bias each, so there are 2h numbers in them.",
+            lambda d, d_ff: (2 * d * d_ff + d_ff) / (3 * d + 1),
+        ),
+        WrongAnswer(
+            "bias of the last layer counted once",
+            "The last linear layer has a bias of length d in both layers, so it cancels.",
+            lambda d, d_ff: (2 * d * d_ff + d_ff + d) / (3 * d + 2),
+        ),
+        WrongAnswer(
+            "biases of the gated layer missing",
+            "The gated layer has biases in gate and up, 2h numbers in all.",
+            lambda d, d_ff: (2 * d * d_ff + d_ff) / (3 * d),
+        ),
+        WrongAnswer(
+            "one matrix too few",
+            "A gated layer has three matrices: gate, up and down.",
+            lambda d, d_ff: (2 * d * d_ff + d_ff) / (2 * d + 1),
+        ),
+        WrongAnswer(
+            "rounded",
+            "The answer is the exact width. Rounding comes later, and here it hides the biases.",
+            lambda d, d_ff: float(round((2 * d * d_ff + d_ff) / (3 * d + 2))),
+        ),
+    ),
+)
+
+
+# --- first_truncation(m) --------------------------------------------------------------------------
+
+
+def _differs(d: int, m: int) -> bool:
+    exact = Fraction(8 * d, 3)
+    return math.ceil(exact / m) != math.ceil(Fraction(math.floor(exact), m))
+
+
+def _first(
+    condition: Callable[[int, int], bool] = _differs,
+    last: Callable[[int], int] = lambda m: 3 * m,
+) -> Answer:
+    """The first d up to `last(m)` that fulfils `condition(d, m)`, or None."""
+    return lambda m: next((d for d in range(1, last(m) + 1) if condition(d, m)), None)
+
+
+def _first_by_congruence(m: int) -> int | None:
+    if m % 4 == 0:
+        return None
+    modulus = 3 * m
+    if m % 2:  # 8 has an inverse
+        inverse = pow(8, -1, modulus)
+        return min(inverse % modulus, 2 * inverse % modulus) or modulus
+    half = modulus // 2  # 8d = 2 mod 3m, so 4d = 1 mod 3m/2
+    return pow(4, -1, half) or half
+
+
+FIRST_TRUNCATION = Exercise(
+    title="The first width at which cutting before rounding up matters",
+    oracle=_first(),
+    cases=[
+        Case(f"m = {m}", lambda m=m: (m,))  # type: ignore[misc]
+        for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 22, 30, 49, 64, 66, 100)
+    ],
+    variants=(
+        _first(lambda d, m: 8 * d % (3 * m) in (1, 2)),
+        _first_by_congruence,
+    ),
+    wrong=(
+        WrongAnswer(
+            "never",
+            "For m = 1 already, 8/3 is cut to 2, while rounding up gives 3.",
+            lambda m: None,
+        ),
+        WrongAnswer(
+            "never for even m",
+            "It is 4 that has to divide m. For m = 2 and d = 1, 8/3 is cut to 2, which is a "
+            "multiple of 2, while rounding 8/3 up gives 4.",
+            lambda m: None if m % 2 == 0 else _first()(m),
+        ),
+        WrongAnswer(
+            "search ends at m",
+            "The condition repeats in d with period 3m, not m, so a search must go that far.",
+            _first(last=lambda m: m),
+        ),
+        WrongAnswer(
+            "starts at zero",
+            "A width of 0 is no width: start at 1. And 0 is not cut at all.",
+            lambda m: 0,
+        ),
+        WrongAnswer(
+            "remainder 1 only",
+            "8d = 3mk + r is cut onto a multiple of m for r = 1 and for r = 2.",
+            _first(lambda d, m: 8 * d % (3 * m) == 1),
+        ),
+        WrongAnswer(
+            "remainder 2 only",
+            "8d = 3mk + r is cut onto a multiple of m for r = 2 and for r = 1.",
+            _first(lambda d, m: 8 * d % (3 * m) == 2),
+        ),
+        WrongAnswer(
+            "anything that is cut",
+            "That 8d/3 is not an integer is not enough. Cutting matters only if it lands on a "
+            "multiple of m.",
+            _first(lambda d, m: 8 * d % 3 != 0),
+        ),
+    ),
+)
+
+
+EXERCISES: dict[str, Exercise] = {
+    "glu": GLU,
+    "swiglu": SWIGLU,
+    "swiglu_backward": SWIGLU_BACKWARD,
+    "hidden_width": HIDDEN_WIDTH,
+    "equal_width": EQUAL_WIDTH,
+    "first_truncation": FIRST_TRUNCATION,
+}
