@@ -61,15 +61,17 @@ lock: ## renew requirements.lock from the three requirements files
 
 # ---- checking
 
+# Each worker gets one thread: two workers with all threads each would wait for one another.
 test: $(VENV)/test book ## everything that CI checks
 	$(BIN)/python -m book.weave --check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n $(WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
 
-portable: $(VENV)/test ## do the stored outputs hold with one thread and without vector instructions?
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) notebooks
-	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n $(WORKERS) notebooks
+portable: $(VENV)/test ## do the stored outputs hold with one thread, with all, and without vector instructions?
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) notebooks
+	$(BIN)/pytest -n 1 notebooks
+	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n $(WORKERS) notebooks
 
 clean: ## remove what was built; keeps the environments
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
