@@ -1,0 +1,171 @@
+"""The layers and the whole model against torch's, and decoding against exhaustive search."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from transformer_parts.tensors import assert_parity
+from transformer_parts.transformer import (
+    Transformer,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+    beam_search,
+    count_parameters,
+    greedy_decode,
+    shift_right,
+)
+
+F64 = torch.float64
+
+
+def draw(seed, *shape, dtype=F64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64).to(dtype)
+
+
+def copied(ours, official):
+    """Our layer with the weights of torch's, whose norms are made uneven first."""
+    for name in ("norm1", "norm2", "norm3"):
+        if hasattr(official, name):
+            nn.init.normal_(getattr(official, name).weight)
+            getattr(ours, name).load_state_dict(getattr(official, name).state_dict())
+    ours.self_attn.load_from_torch(official.self_attn)
+    if hasattr(ours, "cross_attn"):
+        ours.cross_attn.load_from_torch(official.multihead_attn)
+    ours.ffn.w_up.load_state_dict(official.linear1.state_dict())
+    ours.ffn.w_down.load_state_dict(official.linear2.state_dict())
+    return ours
+
+
+BOTH_ORDERS = pytest.mark.parametrize("norm_first", [False, True])
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_layers_equal_torchs_with_padding(norm_first, dtype, activation):
+    options = {"dropout": 0.0, "activation": activation, "norm_first": norm_first}
+    x, memory = draw(0, 3, 5, 8, dtype=dtype), draw(1, 3, 7, 8, dtype=dtype)
+    real = torch.arange(5) < torch.tensor([[5], [3], [1]])
+    seen = torch.arange(7) < torch.tensor([[7], [2], [4]])
+    tol = {"atol": TOLERANCE[dtype], "rtol": TOLERANCE[dtype]}
+    official = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options).to(dtype)
+    ours = copied(TransformerEncoderLayer(8, 2, 16, **options).to(dtype), official)
+    assert_parity(
+        lambda x: ours(x, real), lambda x: official(x, src_key_padding_mask=~real), x, **tol
+    )
+    official = nn.TransformerDecoderLayer(8, 2, 16, batch_first=True, **options).to(dtype)
+    mine = copied(TransformerDecoderLayer(8, 2, 16, **options).to(dtype), official)
+    future = torch.ones(5, 5).triu(1).bool()
+    assert_parity(
+        lambda x, m: mine(x, m, real, seen),
+        lambda x, m: official(x, m, future, None, ~real, ~seen),
+        x,
+        memory,
+        **tol,
+    )
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Transformer(12, 12, 8, 2, 2, 2, 16, dropout=0.0).double().eval()
+
+
+def test_later_targets_change_nothing_earlier_and_everything_from_there_on(model):
+    src, tgt = torch.randint(1, 12, (2, 6)), torch.randint(1, 12, (2, 5))
+    before = model(src, tgt)
+    changed = tgt.clone()
+    changed[:, 3] = changed[:, 3] % 11 + 1
+    difference = (model(src, changed) - before).abs().amax(-1)
+    assert difference[:, :3].max() == 0
+    assert (difference[:, 3:] > 0).all()
+
+
+def test_padding_of_the_source_is_invisible(model):
+    src, tgt = torch.randint(1, 12, (2, 6)), torch.randint(1, 12, (2, 5))
+    padded = torch.cat([src, torch.zeros(2, 3, dtype=torch.long)], 1)
+    torch.testing.assert_close(model(padded, tgt), model(src, tgt), atol=1e-12, rtol=0)
+
+
+@BOTH_ORDERS
+def test_parameters_are_those_of_the_published_layers(norm_first):
+    with torch.device("meta"):
+        base = Transformer(37_000, 37_000, norm_first=norm_first)
+    layers = count_parameters(base, depth=2)
+    assert layers["encoder.0"] == 3_152_384
+    assert layers["decoder.0"] == 4_204_032
+    total = 37_000 * 512 + 6 * (3_152_384 + 4_204_032) + norm_first * 2 * 1024
+    assert sum(count_parameters(base).values()) == total
+
+
+def test_separate_embeddings_are_counted_apart_and_shared_ones_need_equal_vocabularies():
+    apart = count_parameters(Transformer(5, 7, 8, 2, 1, 1, 16, shared=False))
+    assert (apart["src_embed"], apart["tgt_embed"]) == (40, 56)
+    with pytest.raises(ValueError, match=r"equal vocabularies.*5 and 7"):
+        Transformer(5, 7, 8, 2, 1, 1, 16)
+
+
+def test_shift_right_puts_the_start_in_front_and_drops_the_end():
+    tokens = torch.tensor([[5, 6, 2], [7, 2, 0]])
+    assert shift_right(tokens, 1).tolist() == [[1, 5, 6], [1, 7, 2]]
+    assert tokens.tolist() == [[5, 6, 2], [7, 2, 0]]
+
+
+def test_greedy_decoding_follows_the_model_and_pads_after_the_end(model):
+    src = torch.randint(1, 12, (4, 6))
+    out = greedy_decode(model, src, bos=1, eos=2, max_len=7)
+    assert out.shape[0] == 4
+    assert 1 <= out.shape[1] <= 7
+    for row, tokens in zip(src, out.tolist(), strict=True):
+        prefix = [1]
+        for token in tokens:
+            if 2 in prefix:
+                assert token == model.pad
+                continue
+            best = model(row[None], torch.tensor([prefix]))[0, -1].argmax().item()
+            assert token == best
+            prefix.append(token)
+
+
+def random_steps(seed, vocab=5):
+    """Log-probabilities that depend on the whole prefix."""
+
+    def step(prefixes):
+        rows = [draw(seed + 31 * hash(tuple(p.tolist())) % 10**6, vocab) for p in prefixes]
+        return (2 * torch.stack(rows)).log_softmax(-1)
+
+    return step
+
+
+def score_of(step, tokens, alpha):
+    total = sum(step(torch.tensor([[0, *tokens[:k]]]))[0, t].item() for k, t in enumerate(tokens))
+    return total / ((5 + len(tokens)) / 6) ** alpha
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_beam_wide_enough_finds_the_best_of_all_outputs(seed, alpha):
+    step, words = random_steps(seed), (0, 2, 3, 4)
+    outputs = [(*w, 1) for n in range(3) for w in itertools.product(words, repeat=n)]
+    outputs += [(*w, last) for w in itertools.product(words, repeat=2) for last in words]
+    best = max(outputs, key=lambda w: score_of(step, w, alpha))
+    found, score = beam_search(step, 0, 1, 3, beam_size=200, length_penalty=alpha)
+    assert tuple(found) == best
+    assert score == pytest.approx(score_of(step, best, alpha))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_one_beam_without_penalty_never_beats_a_wide_one(seed):
+    step = random_steps(seed)
+    narrow, wide = (beam_search(step, 0, 1, 4, beam_size=k, length_penalty=0.0) for k in (1, 400))
+    assert narrow[1] <= wide[1] + 1e-12
+    assert narrow[1] == pytest.approx(score_of(step, narrow[0], 0.0))
+
+
+@pytest.mark.parametrize(("beam", "length"), [(0, 3), (2, 0)])
+def test_a_beam_search_needs_a_beam_and_a_length(beam, length):
+    with pytest.raises(ValueError, match="at least 1"):
+        beam_search(random_steps(0), 0, 1, length, beam_size=beam)
