@@ -114,20 +114,33 @@ def test_shift_right_puts_the_start_in_front_and_drops_the_end():
     assert tokens.tolist() == [[5, 6, 2], [7, 2, 0]]
 
 
-def test_greedy_decoding_follows_the_model_and_pads_after_the_end(model):
-    src = torch.randint(1, 12, (4, 6))
-    out = greedy_decode(model, src, bos=1, eos=2, max_len=7)
-    assert out.shape[0] == 4
-    assert 1 <= out.shape[1] <= 7
-    for row, tokens in zip(src, out.tolist(), strict=True):
-        prefix = [1]
-        for token in tokens:
-            if 2 in prefix:
-                assert token == model.pad
-                continue
-            best = model(row[None], torch.tensor([prefix]))[0, -1].argmax().item()
-            assert token == best
-            prefix.append(token)
+def test_greedy_decoding_takes_the_most_probable_token(model):
+    src = torch.randint(1, 12, (3, 6))
+    for row, tokens in zip(src, greedy_decode(model, src, 1, -1, 4).tolist(), strict=True):
+        for k, token in enumerate(tokens):
+            logits = model(row[None], torch.tensor([[1, *tokens[:k]]]))
+            assert token == logits[0, -1].argmax()
+
+
+class Scripted:
+    """Stands for a model that wants to write these tokens."""
+
+    pad = 0
+    script = torch.tensor([[3, 2, 5, 5, 5], [4, 6, 2, 5, 5], [7, 2, 8, 8, 8]])
+
+    def encode(self, src):
+        return src
+
+    def decode(self, tgt, memory, src):
+        wanted = self.script[:, : tgt.shape[1]]
+        return nn.functional.one_hot(wanted, 9).double()
+
+
+def test_a_row_that_has_ended_is_padded_and_all_ended_rows_end_the_search():
+    out = greedy_decode(Scripted(), torch.zeros(3, 1, dtype=torch.long), 1, 2, 5)
+    assert out.tolist() == [[3, 2, 0], [4, 6, 2], [7, 2, 0]]
+    out = greedy_decode(Scripted(), torch.zeros(3, 1, dtype=torch.long), 1, 2, 2)
+    assert out.tolist() == [[3, 2], [4, 6], [7, 2]]
 
 
 def random_steps(seed, vocab=5):
