@@ -216,14 +216,15 @@ def test_next_leads_through_the_book_in_the_order_of_the_table_of_contents(built
 
 @BOTH
 def test_the_search_finds_a_chapter(visitor, by):
+    # The excerpts under the results are fetched, which no browser allows from a folder. They
+    # are fetched one by one, so the browser goes on complaining while the test ends.
+    visitor.expected = "/search.html?q=" if by else None
     page = visitor.open(f"{by}search.html")
     page.fill("#searchbox input[name=q], main input[name=q]", "normalization")
     page.keyboard.press("Enter")
     page.wait_for_selector("#search-results li a")
     found = [a.get_attribute("href") for a in page.query_selector_all("#search-results li a")]
     assert any("08_normalization.html" in link for link in found), found
-    # The excerpts under the results are fetched, which no browser allows from a folder.
-    visitor.complaints = [c for c in visitor.complaints if not (by and "/search.html?q=" in c)]
 
 
 def test_without_scripts_a_page_shows_its_text_formulas_and_figures(visitor):
