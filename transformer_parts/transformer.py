@@ -312,7 +312,7 @@ def beam_search(
             if length < max_len
             else torch.ones_like(tokens, dtype=torch.bool)
         )
-        for row in (ends & best.isfinite()).nonzero().flatten().tolist():
+        for row in (ends & best.isfinite())[:beam_size].nonzero().flatten().tolist():
             finished.append((best[row].item() / penalty, longer[row, 1:].tolist()))
         keep = (~ends & best.isfinite()).nonzero().flatten()[:beam_size]
         if not len(keep):
