@@ -31,6 +31,7 @@ import numpy as np
 import traitlets
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from PIL import Image
 
 STATIC = Path(__file__).parent / "static"
 MISSING = 255
@@ -425,8 +426,6 @@ def _bytes(values: list[Array], axis: Axis) -> dict[str, str]:
 
 
 def _webp(figure: Figure) -> str:
-    from PIL import Image
-
     png = io.BytesIO()
     figure.savefig(png, format="png", dpi=110)
     plt.close(figure)

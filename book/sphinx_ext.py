@@ -37,7 +37,7 @@ from book.chapters import ROOT
 
 logger = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
-# The one macro file: the same names work in Jupyter because every chapter uses plain LaTeX.
+# Without macros: every chapter uses plain LaTeX, so that Jupyter renders it too.
 _latex = LatexToMathML(fancy_error=False)
 
 

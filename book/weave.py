@@ -26,7 +26,8 @@ def weave(path: Path) -> str | None:
     section = ""
     blocks: list[str] = []
     names: list[str] = []
-    for cell in read(path).cells:
+    cells = read(path).cells
+    for cell in cells:
         if cell.cell_type == "markdown":
             for line in without_code(cell.source).splitlines():
                 if line.startswith("#"):
@@ -37,7 +38,7 @@ def weave(path: Path) -> str | None:
             blocks.append(cell.source.rstrip() if not blocks else f"{link}\n{cell.source.rstrip()}")
     if not blocks:
         return None
-    title = next(c for c in read(path).cells if c.cell_type == "markdown").source.splitlines()[0]
+    title = next(c for c in cells if c.cell_type == "markdown").source.splitlines()[0]
     header = (
         f'"""{title.lstrip("# ")}.\n\n'
         "Woven from the cells tagged `export` in\n"

@@ -291,7 +291,7 @@ def beam_search(
         The tokens, without `bos`, with `eos` if it came; and the penalised score.
 
     Raises:
-        ValueError: if beam_size or max_len is below 1.
+        ValueError: if beam_size or max_len is below 1, or `step` allows no token.
 
     Source: Wu et al. 2016, section 7; Vaswani et al. 2017, section 6.1.
     """
@@ -318,5 +318,7 @@ def beam_search(
         if not len(keep):
             break
         beams, scores = longer[keep], best[keep]
+    if not finished:
+        raise ValueError("step gave no finite log-probability")
     score, output = max(finished)
     return output, score

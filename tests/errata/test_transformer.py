@@ -19,7 +19,7 @@ from transformer_parts.transformer import (
 
 def test_e47_greedy_decoding_misses_the_most_probable_output():
     table = torch.tensor(  # rows: bos, end, A, B, C; columns: the next token
-        [[0, 0.1, 0.5, 0.4, 0], [0, 1, 0, 0, 0], [0, 0.3, 0.1, 0.3, 0.3], [0, 0.05, 0, 0, 0.95],
+        [[0, 0.1, 0.5, 0.4, 0], [0, 1, 0, 0, 0], [0, 0.34, 0.08, 0.3, 0.28], [0, 0.05, 0, 0, 0.95],
          [0, 0.6, 0.2, 0.1, 0.1]]
     )  # fmt: skip
 
@@ -28,7 +28,7 @@ def test_e47_greedy_decoding_misses_the_most_probable_output():
 
     greedy, greedy_score = beam_search(step, 0, 1, 4, beam_size=1, length_penalty=0.0)
     found, score = beam_search(step, 0, 1, 4, beam_size=2, length_penalty=0.0)
-    assert (greedy, pytest.approx(0.15)) == ([2, 1], torch.tensor(greedy_score).exp().item())
+    assert (greedy, pytest.approx(0.17)) == ([2, 1], torch.tensor(greedy_score).exp().item())
     assert found == [3, 4, 1]
     assert torch.tensor(score).exp() > 0.19
     every = [(*w, 1) for n in range(4) for w in itertools.product((2, 3, 4), repeat=n)]
@@ -99,6 +99,8 @@ def test_e96_the_output_layer_belongs_to_no_layer():
 def test_e99_a_decoder_layer_has_three_norms():
     layer = TransformerDecoderLayer(512, 8, 2048)
     total = sum(p.numel() for p in layer.parameters())
+    official = nn.TransformerDecoderLayer(512, 8, 2048)
+    assert total == sum(p.numel() for p in official.parameters())
     norms = [n for n, _ in layer.named_children() if n.startswith("norm")]
     assert norms == ["norm1", "norm2", "norm3"]
     assert total == 4_204_032

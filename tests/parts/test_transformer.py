@@ -182,3 +182,116 @@ def test_one_beam_without_penalty_never_beats_a_wide_one(seed):
 def test_a_beam_search_needs_a_beam_and_a_length(beam, length):
     with pytest.raises(ValueError, match="at least 1"):
         beam_search(random_steps(0), 0, 1, length, beam_size=beam)
+
+
+def torchs_transformer(ours, official, src, tgt):
+    """nn.Transformer with our weights between our embeddings and our output layer."""
+    for mine, theirs in zip(ours.encoder, official.encoder.layers, strict=True):
+        copied(mine, theirs)
+    for mine, theirs in zip(ours.decoder, official.decoder.layers, strict=True):
+        copied(mine, theirs)
+    for mine, theirs in (
+        (ours.encoder_norm, official.encoder.norm),
+        (ours.decoder_norm, official.decoder.norm),
+    ):
+        if theirs is not None:
+            nn.init.normal_(theirs.weight)
+            mine.load_state_dict(theirs.state_dict())
+    weight = ours.tgt_embed.weight
+    position = draw(0, 1, tgt.shape[1] + src.shape[1], weight.shape[1]) * 0
+    position = ours.positions(position)  # of zeros, so the table itself
+    embed = lambda t, table: weight.shape[1] ** 0.5 * table[t] + position[:, : t.shape[1]]  # noqa: E731
+    h = official(
+        embed(src, ours.src_embed.weight),
+        embed(tgt, weight),
+        tgt_mask=torch.ones(tgt.shape[1], tgt.shape[1]).triu(1).bool(),
+        src_key_padding_mask=src == ours.pad,
+        memory_key_padding_mask=src == ours.pad,
+        tgt_key_padding_mask=tgt == ours.pad,
+    )
+    return h @ weight.T
+
+
+@BOTH_ORDERS
+@pytest.mark.parametrize("pad", [0, 3])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+def test_the_whole_model_equals_torchs_with_padding(norm_first, pad, activation):
+    torch.manual_seed(0)
+    options = {"dropout": 0.0, "activation": activation, "norm_first": norm_first}
+    ours = Transformer(12, 12, 8, 2, 2, 2, 16, pad=pad, **options).double()
+    official = nn.Transformer(8, 2, 2, 2, 16, batch_first=True, **options).double()
+    if not norm_first:  # torch's has final norms even then; ours, as the paper, has not
+        official.encoder.norm = official.decoder.norm = None
+    src = torch.tensor([[5, 6, 7, 8, 9, 1], [4, 2, 5, 1, pad, pad]])
+    tgt = torch.tensor([[1, 5, 2, 7, 4], [1, pad, 4, pad, pad]])
+    want = torchs_transformer(ours, official, src, tgt)
+    torch.testing.assert_close(ours(src, tgt), want, atol=1e-11, rtol=0)
+
+
+def test_dropout_acts_on_the_branches_in_training_and_only_there():
+    torch.manual_seed(0)
+    x, memory = draw(0, 2, 5, 8), draw(1, 2, 7, 8)
+    encoder = TransformerEncoderLayer(8, 2, 16, dropout=0.9, norm_first=True).double()
+    decoder = TransformerDecoderLayer(8, 2, 16, dropout=0.9, norm_first=True).double()
+    for layer, inputs in ((encoder, (x,)), (decoder, (x, memory))):
+        layer.dropout.p = 1.0  # drops every branch, so the stream passes unchanged
+        assert torch.equal(layer(*inputs), x)
+        layer.eval()
+        assert not torch.equal(layer(*inputs), x)
+        assert torch.equal(layer(*inputs), layer(*inputs))
+
+
+def test_greedy_decoding_keeps_no_graph(model):
+    seen = []
+    model.tgt_embed.register_forward_hook(lambda m, a, out: seen.append(out.requires_grad))
+    greedy_decode(model, torch.randint(1, 12, (2, 6)), 1, -1, 2)
+    assert seen
+    assert not any(seen)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_beam_without_penalty_is_greedy(seed):
+    step, greedy = random_steps(seed), []
+    while len(greedy) < 5 and (not greedy or greedy[-1] != 1):
+        greedy.append(int(step(torch.tensor([[0, *greedy]]))[0].argmax()))
+    found, score = beam_search(step, 0, 1, 5, beam_size=1, length_penalty=0.0)
+    assert found == greedy
+    assert score == pytest.approx(score_of(step, greedy, 0.0))
+
+
+def test_ended_prefixes_do_not_take_the_place_of_those_that_go_on():
+    """With two beams, the end token first and second still leaves two prefixes to extend."""
+    table = torch.tensor(  # rows: bos 0, end 1, words 2, 3, 4
+        [[0, 0.05, 0.48, 0.47, 0], [0, 1, 0, 0, 0], [0, 0.52, 0, 0, 0.48],
+         [0, 0.51, 0, 0, 0.49], [0, 0.999, 0, 0, 0.001]], dtype=F64
+    )  # fmt: skip
+    asked = []
+
+    def step(prefixes):
+        asked.append(prefixes.tolist())
+        return table[prefixes[:, -1]].log()
+
+    beam_search(step, 0, 1, 4, beam_size=2, length_penalty=0.0)
+    assert asked[2] == [[0, 3, 4], [0, 2, 4]] or asked[2] == [[0, 2, 4], [0, 3, 4]]
+
+
+def test_a_step_that_leaves_one_way_is_followed_and_impossible_prefixes_are_dropped():
+    """Fewer possible prefixes than beams: what has probability 0 is never asked about."""
+    asked = []
+
+    def step(prefixes):
+        asked.extend(prefixes.tolist())
+        logs = torch.full((len(prefixes), 4), -torch.inf)
+        logs[:, 2 if prefixes.shape[1] < 3 else 1] = 0.0
+        return logs
+
+    found, score = beam_search(step, 0, 1, 6, beam_size=3, length_penalty=1.0)
+    assert (found, score) == ([2, 2, 1], 0.0)
+    assert asked == [[0], [0, 2], [0, 2, 2]]
+
+
+@pytest.mark.parametrize("value", [-torch.inf, torch.nan])
+def test_a_step_without_any_possible_token_is_named(value):
+    with pytest.raises(ValueError, match="no finite log-probability"):
+        beam_search(lambda p: torch.full((len(p), 4), value), 0, 1, 3)
