@@ -1,7 +1,18 @@
-"""Makes nbval strict about what it skips: figures are compared by pixels, explorers by values."""
+"""Makes nbval strict about what it skips: figures are compared by pixels, explorers by values.
+
+And keeps what a run of the tests measures, for the page that shows how the book is checked.
+"""
+
+import platform
+import re
+import time
+from importlib.metadata import version
+from pathlib import Path
 
 from nbval.plugin import IPyNbCell, IPyNbFile
 
+from book.lint import labels, witnessed
+from book.measured import record
 from book.outputs import PICTURES, picture_differences
 
 _text_agrees = IPyNbCell.compare_outputs
@@ -30,3 +41,61 @@ def _collect_all(self):
 
 
 IPyNbFile.collect = _collect_all
+
+
+# ---------------------------------------------------------------- what a run measures
+
+_setup, _teardown = IPyNbFile.setup, IPyNbFile.teardown
+
+
+def _start(self):
+    self.started, self.reports = time.perf_counter(), {}
+    _setup(self)
+
+
+def _finish(self):
+    seconds, peak = time.perf_counter() - self.started, _peak_mib(self)
+    _teardown(self)
+    path = Path(self.fspath)
+    code = [c for c in self.nb.cells if c.cell_type == "code"]
+    outputs = [o for c in code for o in c.outputs]
+    named, held = set(labels(self.nb)), set(witnessed(self.nb))
+    html = ["".join(o.get("data", {}).get("text/html", "")) for o in outputs]
+    values = {
+        "cells": len(code),
+        "complete": len(self.reports) == len(code),
+        "failed": sum(not passed for passed in self.reports.values()),
+        "equations": len(named),
+        "witnessed": len(named & held),
+        "figures": sum("image/png" in o.get("data", {}) for o in outputs),
+        "explorers": sum('class="tp-spec"' in text for text in html),
+        "seconds": seconds,
+        "peak_mib": peak,
+    }
+    record("notebook", path.stem, values)
+
+
+IPyNbFile.setup, IPyNbFile.teardown = _start, _finish
+
+
+def _peak_mib(self):
+    """The largest memory that the kernel has held so far; Linux tells, others do not."""
+    try:
+        pid = self.kernel.km.provisioner.process.pid
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    except (AttributeError, OSError):
+        return None
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
+
+
+def pytest_runtest_makereport(item, call):
+    """Count what became of each cell of a notebook."""
+    if call.when == "call" and isinstance(item, IPyNbCell):
+        item.parent.reports[item.cell_num] = call.excinfo is None
+
+
+def pytest_sessionfinish(session):
+    """Keep the versions that the tests ran with."""
+    packages = ("torch", "numpy", "sympy", "matplotlib")
+    found = {"Python": platform.python_version()} | {p: version(p) for p in packages}
+    record("versions", "environment", found)

@@ -112,6 +112,8 @@ def _title(chapter: str) -> str:
 
 def _paragraphs(erratum: Erratum) -> Iterator[str]:
     yield f"### {erratum.id}"
+    # The classes are what the filter of the page goes by (static/pages.js).
+    yield f"::::{{container}} tp-erratum tp-ch-{erratum.chapter[:2]} tp-sev-{erratum.severity}"
     yield f"**{erratum.title}** ({erratum.severity})"
     yield f"*Often written:* {erratum.claim}"
     yield f"*Why it is tempting:* {erratum.tempting}"
@@ -124,6 +126,7 @@ def _paragraphs(erratum: Erratum) -> Iterator[str]:
     yield f"*In the chapter:* {links}."
     if erratum.source:
         yield f"*Source:* {'; '.join(map(_cited, erratum.source))}."
+    yield "::::"
 
 
 def _cited(source: str) -> str:

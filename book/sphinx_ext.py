@@ -33,6 +33,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
+from book import checked, errata, glossary, names, quiz
 from book.chapters import ROOT
 
 logger = logging.getLogger(__name__)
@@ -195,11 +196,36 @@ def web_address(remote: str) -> str | None:
 
 
 def _fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Put the errata where the misconceptions page asks for them."""
-    if "<!-- errata -->" in source[0]:
-        from book.errata import as_markdown
+    """Put what is made from data where a page asks for it: `<!-- errata -->` and the others."""
+    for marker, made in _MADE.items():
+        if f"<!-- {marker} -->" in source[0]:
+            source[0] = source[0].replace(f"<!-- {marker} -->", made())
 
-        source[0] = source[0].replace("<!-- errata -->", as_markdown())
+
+_MADE = {
+    "checked": checked.as_markdown,
+    "errata": errata.as_markdown,
+    "glossary": glossary.as_markdown,
+    "names": names.as_markdown,
+    "quiz": quiz.as_markdown,
+}
+
+
+def _terms(app: Sphinx, doctree: Any, page: str) -> None:
+    """Link the terms of a chapter to the glossary."""
+    if page.startswith("notebooks/") and app.builder.format == "html":
+        glossary.link_first_uses(doctree, app.builder.get_relative_uri(page, glossary.PAGE))
+
+
+def _tested_with(app: Sphinx, doctree: Any, page: str) -> None:
+    """Under a chapter's opening, what this build was tested with; nothing if it was not."""
+    line = checked.tested_with(page.rpartition("/")[2]) if page.startswith("notebooks/") else None
+    opening = next(doctree.findall(nodes.bullet_list), None)
+    if line and opening is not None:
+        box = nodes.paragraph("", line + " ", classes=["tp-tested"])
+        address = app.builder.get_relative_uri(page, "book/pages/checked")
+        box += nodes.reference("", "How it is checked", refuri=address, internal=True)
+        opening.parent.insert(opening.parent.index(opening) + 1, box)
 
 
 def _only_ours(
@@ -338,7 +364,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_css_file("explorer.css")
     app.add_css_file("book.css")
     app.add_js_file("explorer.js", loading_method="defer")
+    app.add_js_file("pages.js", loading_method="defer")
     app.connect("source-read", _fill_in)
+    app.connect("doctree-resolved", _terms)
+    app.connect("doctree-resolved", _tested_with)
     app.connect("html-page-context", _only_ours, priority=900)
     app.connect("build-finished", _finish)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,9 +4,20 @@ import pytest
 
 from book.checkers import exercises
 from book.checkers.core import grade
+from book.measured import record
 
 ALL = exercises()
 WRONG = [(name, w.name) for name, e in ALL.items() for w in e.wrong]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def results():
+    """Mistakes named and right answers accepted, counted for the page on how it is checked."""
+    counts = {name: {"named": 0, "right": 0} for name in ALL}
+    yield counts
+    for name, exercise in ALL.items():
+        sizes = {"wrong": len(exercise.wrong), "cases": len(exercise.cases)}
+        record("checker", name, sizes | counts[name])
 
 
 def test_there_are_exercises():
@@ -14,16 +25,17 @@ def test_there_are_exercises():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_accepts_the_oracle_and_every_independent_right_answer(name):
+def test_accepts_the_oracle_and_every_independent_right_answer(name, results):
     exercise = ALL[name]
     assert exercise.variants, "an exercise needs a right answer that is not the oracle"
     for answer in (exercise.oracle, *exercise.variants):
         report = grade(name, exercise, answer)
         assert report.passed, f"{answer}: {report}"
+        results[name]["right"] += 1
 
 
 @pytest.mark.parametrize(("name", "mistake"), WRONG, ids=[f"{n}-{w}" for n, w in WRONG])
-def test_rejects_and_names_every_wrong_answer(name, mistake):
+def test_rejects_and_names_every_wrong_answer(name, mistake, results):
     exercise = ALL[name]
     wrong = next(w for w in exercise.wrong if w.name == mistake)
     report = grade(name, exercise, wrong.answer)
@@ -31,6 +43,7 @@ def test_rejects_and_names_every_wrong_answer(name, mistake):
     assert report.looks_like is not None, str(report)
     assert report.looks_like.name == mistake, str(report)
     assert wrong.why in str(report)
+    results[name]["named"] += 1
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -1,0 +1,145 @@
+"""The page that shows how the book is checked, and the box on each chapter that says with what.
+
+Every number comes from `book.measured`, that is, from a test run of the sources as they are now, or
+is counted in the sources themselves. What was not measured is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+from book import errata
+from book.chapters import ROOT, chapters
+from book.measured import measured
+
+NOT_RUN = "*Not measured in this build. `make test` measures, and `make book` then shows it.*"
+
+
+def as_markdown() -> str:
+    """The whole page below its title, as MyST Markdown."""
+    return "\n\n".join(
+        [
+            "## Equations, cells, figures, time and memory",
+            "Each notebook was run from top to bottom in a fresh kernel, and every output compared "
+            "with the one on the page. A witness is a cell that checks an equation by another "
+            "route. Time and memory are those of this run, two notebooks at a time.",
+            _notebooks(),
+            "## The parts against their references",
+            "The largest difference that was found, relative to the size of the reference, over "
+            "all cases of the row, and the largest that would have passed. *Gradients* says "
+            "whether those with respect to every input were compared too.",
+            _oracles(),
+            "## Wrong answers",
+            "Each exercise has named wrong answers. A test hands each of them to the checker, "
+            "which must reject it and call it by its name.",
+            _checkers(),
+            "## Errors that are often made",
+            _errata(),
+            "## Completeness",
+            _coverage(),
+            "## Versions",
+            _versions(),
+        ]
+    )
+
+
+def tested_with(chapter: str) -> str | None:
+    """One line for the page of a chapter: what it was tested with. None if it was not."""
+    run, versions = measured("notebook").get(chapter), measured("versions").get("environment")
+    if not run or not versions or run["failed"] or not run["complete"]:
+        return None
+    memory = f", {run['peak_mib']:,.0f} MiB at most" if run.get("peak_mib") else ""
+    named = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"Tested with {named}. A run took {run['seconds']:.0f} s{memory}."
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [" | ".join(head), " | ".join("---" if k == 0 else "---:" for k in range(len(head)))]
+    lines += [" | ".join(map(str, row)) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _notebooks() -> str:
+    found = measured("notebook")
+    rows = []
+    for path in chapters():
+        run = found.get(path.stem)
+        if run is None or not run["complete"]:
+            continue
+        link = f"[{path.stem[:2]}](../../notebooks/{path.name})"
+        right = f"{run['cells'] - run['failed']} of {run['cells']}"
+        peak = f"{run['peak_mib']:,.0f}" if run.get("peak_mib") else "not measured"
+        counts = (run["equations"], run["witnessed"], right, run["figures"], run["explorers"])
+        rows.append((link, *counts, f"{run['seconds']:.0f}", peak))
+    if not rows:
+        return NOT_RUN
+    sums = [
+        sum(found[p.stem][key] for p in chapters() if p.stem in found and found[p.stem]["complete"])
+        for key in ("equations", "witnessed", "cells", "figures", "explorers")
+    ]
+    rows.append(("all", sums[0], sums[1], sums[2], sums[3], sums[4], "", ""))
+    head = "chapter, equations, witnessed, cells that agree, figures, explorers, seconds, MiB"
+    return _table(head.split(", "), rows)
+
+
+def _oracles() -> str:
+    found = measured("oracle")
+    if not found:
+        return NOT_RUN
+    rows = [
+        (
+            f"`{one['part']}`",
+            one["reference"],
+            one["case"],
+            one["dtype"],
+            "yes" if one["gradients"] else "no",
+            f"{one['error']:.1e}",
+            f"{one['tolerance']:.0e}",
+        )
+        for one in sorted(found.values(), key=lambda o: (o["chapter"], o["part"], o["case"]))
+    ]
+    head = ("part", "reference", "case", "dtype", "gradients", "largest error", "allowed")
+    return f"{len(rows)} comparisons.\n\n" + _table(head, rows)
+
+
+def _checkers() -> str:
+    found = measured("checker")
+    if not found:
+        return NOT_RUN
+    rows = [
+        (f"`{name}`", one["cases"], f"{one['named']} of {one['wrong']}", one["right"])
+        for name, one in found.items()
+    ]
+    total = sum(one["named"] for one in found.values())
+    head = ("exercise", "cases", "wrong answers rejected and named", "right answers accepted")
+    return f"{len(rows)} exercises, {total} wrong answers named.\n\n" + _table(head, rows)
+
+
+def _errata() -> str:
+    entries = errata.load()
+    tested = sum(1 for entry in entries if entry.test)
+    return (
+        f"The [misconceptions](misconceptions.md) are {len(entries)}; {tested} of them have a test "
+        "that shows the wrong form failing and the right one holding, and the others name the "
+        "passage that settles them."
+    )
+
+
+def _coverage() -> str:
+    rows = yaml.safe_load((ROOT / "book/coverage.yml").read_text(encoding="utf-8"))
+    covered, waiting = len(rows["covered"]), len(rows["open"])
+    return (
+        f"The plan of the book's content has {covered + waiting + len(rows['left_out'])} rows. "
+        f"{covered} of them point to a place in a chapter that exists, {waiting} wait, and "
+        f"{len(rows['left_out'])} have no content."
+    )
+
+
+def _versions() -> str:
+    found = measured("versions").get("environment")
+    if not found:
+        return NOT_RUN
+    return _table(("software", "version"), found.items())

@@ -1,0 +1,114 @@
+"""Protects the pages that can be worked with: filter, quiz, and the links to the glossary.
+
+Without a kernel, by keyboard, and as far as it goes without the script.
+"""
+
+import pytest
+
+from book import errata, glossary, quiz
+from book.chapters import chapters
+
+ENTRIES = errata.load()
+PAGE = "book/pages/misconceptions.html"
+QUIZ = "book/pages/quiz.html"
+
+
+def shown(page):
+    return page.evaluate(
+        "() => [...document.querySelectorAll('.tp-erratum')]"
+        ".map((e) => e.closest('section')).filter((s) => s.checkVisibility()).map((s) => s.id)"
+    )
+
+
+def ids(wanted):
+    return sorted(entry.slug for entry in ENTRIES if wanted(entry))
+
+
+def test_all_entries_are_shown_at_first_and_counted(visitor):
+    page = visitor.open(PAGE)
+    assert sorted(shown(page)) == ids(lambda e: True)
+    assert page.locator(".tp-count").inner_text() == f"{len(ENTRIES)} of {len(ENTRIES)} shown."
+
+
+def test_the_entries_are_filtered_by_chapter_and_severity_and_word(visitor):
+    page = visitor.open(PAGE)
+    page.get_by_label("Chapter").select_option("08")
+    of_chapter = ids(lambda e: e.chapter.startswith("08"))
+    assert sorted(shown(page)) == of_chapter
+    page.get_by_label("Kind").select_option("wrong")
+    both = ids(lambda e: e.chapter.startswith("08") and e.severity == "wrong")
+    assert sorted(shown(page)) == both
+    assert 0 < len(both) < len(of_chapter)
+    page.get_by_label("Contains").fill("half precision")
+    assert 0 < len(shown(page)) < len(both)
+    headings = page.locator("h2:visible").all_inner_texts()
+    assert len(headings) == 1, "a chapter without entries keeps no heading"
+    page.get_by_role("button", name="Show all").press("Enter")
+    assert len(shown(page)) == len(ENTRIES)
+
+
+def test_the_filter_works_by_keyboard_alone(visitor):
+    page = visitor.open(PAGE)
+    page.get_by_label("Chapter").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "tp-severity"
+    assert sorted(shown(page)) == ids(lambda e: e.chapter == min(x.chapter for x in ENTRIES))
+
+
+def test_a_choice_is_an_address_that_can_be_sent_and_a_link_to_an_entry_wins(visitor):
+    page = visitor.open(PAGE + "?chapter=09&kind=wrong")
+    wanted = ids(lambda e: e.chapter.startswith("09") and e.severity == "wrong")
+    assert sorted(shown(page)) == wanted
+    page = visitor.open(PAGE + "?chapter=09#e-01")
+    assert len(shown(page)) == len(ENTRIES)
+    assert page.locator("#e-01").is_visible()
+
+
+def test_without_the_script_everything_is_there(visitor):
+    page = visitor.open(PAGE, java_script_enabled=False)
+    assert page.locator(".tp-erratum").count() == len(ENTRIES)
+    assert not page.locator(".tp-filter").is_visible()
+    page = visitor.open(QUIZ, java_script_enabled=False)
+    answers = page.locator(".tp-quiz details")
+    assert answers.count() == 20
+    answers.first.locator("summary").click()
+    assert answers.first.get_by_text(quiz.load()[0].why[:30]).is_visible()
+
+
+@pytest.mark.parametrize("place", ["", "file:"])
+def test_the_quiz_can_be_taken_by_keyboard(visitor, place):
+    page = visitor.open(place + QUIZ)
+    statements = quiz.load()
+    for number, one in enumerate(statements[:4]):
+        box = page.locator(".tp-quiz").nth(number)
+        # Right the first three times, then wrong.
+        choose = one.answer if number < 3 else not one.answer
+        assert not box.locator("details").evaluate("(d) => d.open")
+        button = box.get_by_role("button", name=str(choose), exact=True)
+        button.focus()
+        page.keyboard.press("Enter" if number % 2 else "Space")
+        assert button.get_attribute("aria-pressed") == "true"
+        assert box.locator("details").evaluate("(d) => d.open")
+        assert box.locator(".tp-verdict").inner_text() == ("Right." if number < 3 else "Not right.")
+    assert page.locator(".tp-score").inner_text() == "3 right of 4 answered, 20 in all."
+
+
+def test_only_the_first_answer_counts(visitor):
+    page = visitor.open(QUIZ)
+    box = page.locator(".tp-quiz").first
+    truth = quiz.load()[0].answer
+    for choice in (not truth, truth):
+        box.get_by_role("button", name=str(choice), exact=True).click()
+    assert page.locator(".tp-score").inner_text().startswith("0 right of 1")
+
+
+def test_chapters_link_their_terms_to_the_glossary(opened):
+    anchors = {term.anchor for term in glossary.load()}
+    for path in chapters():
+        page = opened(f"notebooks/{path.stem}.html")
+        links = page.locator("a.tp-term").evaluate_all("(all) => all.map((a) => a.href)")
+        found = [link.partition("#")[2] for link in links]
+        assert len(found) >= 2, path.stem
+        assert len(found) == len(set(found)), "a term is linked once"
+        assert set(found) <= anchors
