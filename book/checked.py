@@ -28,9 +28,9 @@ def as_markdown() -> str:
             "route. Time and memory are those of this run, two notebooks at a time.",
             _notebooks(),
             "## The parts against their references",
-            "The largest difference that was found, relative to the size of the reference, over "
-            "all cases of the row, and the largest that would have passed. *Gradients* says "
-            "whether those with respect to every input were compared too.",
+            "The largest difference that was found over all cases of the row, relative to the size "
+            "of the reference, *of* the largest that would have passed. *Gradients* says whether "
+            "those with respect to every input were compared too.",
             _oracles(),
             "## Wrong answers",
             "Each exercise has named wrong answers. A test hands each of them to the checker, "
@@ -89,20 +89,27 @@ def _oracles() -> str:
     found = measured("oracle")
     if not found:
         return NOT_RUN
-    rows = [
-        (
-            f"`{one['part']}`",
-            one["reference"],
-            one["case"],
-            one["dtype"],
-            "yes" if one["gradients"] else "no",
-            f"{one['error']:.1e}",
-            f"{one['tolerance']:.0e}",
-        )
-        for one in sorted(found.values(), key=lambda o: (o["chapter"], o["part"], o["case"]))
-    ]
-    head = ("part", "reference", "case", "dtype", "gradients", "largest error", "allowed")
-    return f"{len(rows)} comparisons.\n\n" + _table(head, rows)
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for one in found.values():
+        groups.setdefault((one["chapter"], one["part"], one["reference"]), []).append(one)
+    rows = []
+    for (chapter, part, reference), ones in sorted(groups.items()):
+        cases = sorted({one["case"] for one in ones})
+        cells = [_largest([one for one in ones if one["dtype"] == dtype]) for dtype in _DTYPES]
+        gradients = "yes" if all(one["gradients"] for one in ones) else "no"
+        rows.append((f"{chapter} `{part}`", reference, "; ".join(cases), gradients, *cells))
+    head = ("part", "reference", "cases", "gradients", *_DTYPES)
+    return f"{len(found)} comparisons.\n\n" + _table(head, rows)
+
+
+_DTYPES = ("float64", "float32", "bfloat16", "float16")
+
+
+def _largest(ones: list[dict[str, Any]]) -> str:
+    """The largest error among `ones` and what was allowed; nothing if there are none."""
+    if not ones:
+        return ""
+    return f"{max(o['error'] for o in ones):.0e} of {max(o['tolerance'] for o in ones):.0e}"
 
 
 def _checkers() -> str:
