@@ -10,6 +10,12 @@
 `normalization`: Normalization: BatchNorm, LayerNorm, RMSNorm.
 `residual`: Residual stream, Post-Norm, Pre-Norm, warm-up, DeepNorm.
 `transformer`: Encoder layer, decoder layer, the whole Transformer.
+`rope`: Rotary position embedding: positions as angles.
+`long_context`: Longer contexts: interpolation, NTK, YaRN, ALiBi.
+`kv_cache`: The KV cache, multi-query and grouped-query attention.
+`mla`: Multi-head latent attention.
+`decoder`: The modern decoder.
+`cost`: Cost and speed.
 
 Woven by `make weave`; do not edit.
 """

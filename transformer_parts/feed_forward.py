@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-
-from transformer_parts.activations import gelu, relu, sigmoid, silu
 
 __all__ = [
     "round_up_to_multiple",
@@ -103,7 +103,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
             f"x must have an even size in dimension {dim}, got shape {tuple(x.shape)}"
         )
     value, gate = x.chunk(2, dim)
-    return value * sigmoid(gate)
+    return value * torch.sigmoid(gate)
 
 
 class GLU(nn.Module):
@@ -123,10 +123,10 @@ class GLU(nn.Module):
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,
-    "sigmoid": sigmoid,
-    "relu": relu,
-    "gelu": gelu,
-    "silu": silu,
+    "sigmoid": torch.sigmoid,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
 }
 
 

@@ -305,7 +305,9 @@ class GroupedQueryAttention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if rope is not None:
-            q, k = apply_rotary_emb(q, *rope), apply_rotary_emb(k, *rope)
+            # In one call: for a single token the call is what costs.
+            both = apply_rotary_emb(torch.cat([q, k], dim=1), *rope)
+            q, k = both.split([self.num_heads, self.num_kv_heads], dim=1)
         if attn_mask is not None:
             attn_mask = _fitting(attn_mask, (b, self.num_heads, t, s), q.dtype)
         if cache is not None:

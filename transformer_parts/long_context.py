@@ -39,7 +39,7 @@ def position_interpolation(inv_freq: Tensor, scale: float) -> Tensor:
     Raises:
         ValueError: if scale is less than 1, or inv_freq is not one-dimensional.
 
-    Source: Chen et al. 2023, section 3.2; chapter 12, eq-pi.
+    Source: Chen et al. 2023, section 2.3; chapter 12, eq-pi.
     """
     _check(inv_freq, scale)
     return inv_freq / scale

@@ -116,15 +116,11 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
         raise TypeError(
             f"{name}: the answer must be a function or class, got {type(answer).__name__}"
         )
-    names = [
-        n
-        for n, parameter in inspect.signature(exercise.oracle).parameters.items()
-        if parameter.kind is not parameter.VAR_POSITIONAL
-    ]
+    names = _names(exercise)
     got = [_run(answer, case, names) for case in exercise.cases]
     if all(isinstance(o.error, NotImplementedError) for o in got):
         return Report(name, len(got), (), attempted=False)
-    expected = [_run(exercise.oracle, case, names) for case in exercise.cases]
+    expected = [_known(exercise.oracle, case, names) for case in exercise.cases]
     failures = tuple(
         (case.name, problem)
         for case, want, have in zip(exercise.cases, expected, got, strict=True)
@@ -133,6 +129,34 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
     return Report(
         name, len(got), failures, _closest(exercise, names, expected, got) if failures else None
     )
+
+
+def _names(exercise: Exercise) -> list[str]:
+    return [
+        n
+        for n, parameter in inspect.signature(exercise.oracle).parameters.items()
+        if parameter.kind is not parameter.VAR_POSITIONAL
+    ]
+
+
+# What oracles and wrong answers gave, where many answers to one exercise are checked. The objects
+# are kept too, so that their identities stay theirs.
+_kept: dict[tuple[int, int], tuple[Answer, Case, Outcome]] = {}
+
+
+def keep(exercise: Exercise) -> None:
+    """Run the oracle and the wrong answers of `exercise` now and not again in this process."""
+    names = _names(exercise)
+    for answer in (exercise.oracle, *(wrong.answer for wrong in exercise.wrong)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for case in exercise.cases:
+                _kept[id(answer), id(case)] = answer, case, _run(answer, case, names)
+
+
+def _known(answer: Answer, case: Case, names: Sequence[str]) -> Outcome:
+    kept = _kept.get((id(answer), id(case)))
+    return kept[2] if kept else _run(answer, case, names)
 
 
 def _closest(
@@ -149,7 +173,7 @@ def _closest(
     for wrong in exercise.wrong:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a wrong answer's warning is not the reader's
-            outcomes.append([_run(wrong.answer, case, names) for case in exercise.cases])
+            outcomes.append([_known(wrong.answer, case, names) for case in exercise.cases])
     # A mistake that shows up only in the last digits depends on the order of operations, so that a
     # second look is a coarser one.
     for coarsest in (0.0, 1e-6):

@@ -128,7 +128,9 @@ def test_a_good_entry_is_read_and_rendered(tmp_path):
     assert (first.slug, second.slug) == ("e-07", "p-1")
     assert first.citations == ("a2019", "b2020")
     assert second.test is None
-    assert as_markdown(path).startswith("## 08 · Normalization\n\n### E-07\n\n**t** (wrong)\n\n")
+    opening = "::::{container} tp-erratum tp-ch-08 tp-sev-wrong"
+    expected = f"## 08 · Normalization\n\n### E-07\n\n{opening}\n\n**t** (wrong)\n\n"
+    assert as_markdown(path).startswith(expected)
     assert "*Source:* {cite:t}`a2019`, section 2." in as_markdown(path)
 
 

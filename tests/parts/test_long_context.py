@@ -27,7 +27,7 @@ def exact(head_dim, base):
     return rope_frequencies(head_dim, base, dtype=torch.float64)
 
 
-def close(a, b, rtol=1e-12):
+def assert_near(a, b, rtol=1e-12):
     torch.testing.assert_close(a, b, rtol=rtol, atol=0)
 
 
@@ -132,8 +132,8 @@ def test_position_interpolation_divides(dtype):
 def test_ntk_aware_meets_both_conditions(d, base, length, scale):
     old, new = exact(d, base), exact(d, ntk_aware_base(base, scale, d))
     assert new[0] == 1
-    close(new[-1], old[-1] / scale)
-    close(new / old, scale ** (-2 * torch.arange(d // 2, dtype=torch.float64) / (d - 2)))
+    assert_near(new[-1], old[-1] / scale)
+    assert_near(new / old, scale ** (-2 * torch.arange(d // 2, dtype=torch.float64) / (d - 2)))
 
 
 @pytest.mark.parametrize(("d", "base", "length"), SHAPES)
@@ -145,7 +145,7 @@ def test_dynamic_base(d, base, length):
     )
     # at the full length the last pair is divided by s * s - s + 1
     slow = exact(d, dynamic_ntk_base(base, 4.0, d, 4 * length, length))
-    close(slow[-1], exact(d, base)[-1] / 13)
+    assert_near(slow[-1], exact(d, base)[-1] / 13)
 
 
 def test_dynamic_base_of_a_tensor_is_computed_in_float32():
@@ -172,7 +172,7 @@ def by_hand(d, base, scale, length, alpha, beta):
 @pytest.mark.parametrize(("alpha", "beta"), [(1.0, 32.0), (1.0, 4.0), (0.5, 2.0)])
 def test_paper_ramp_against_a_loop(d, base, length, scale, alpha, beta):
     ours = ntk_by_parts(exact(d, base), scale, length, alpha, beta)
-    close(ours, by_hand(d, base, scale, length, alpha, beta))
+    assert_near(ours, by_hand(d, base, scale, length, alpha, beta))
 
 
 @pytest.mark.parametrize(("d", "base", "length"), SHAPES)
@@ -185,11 +185,11 @@ def test_reference_ramp_against_a_loop(d, base, length, scale, alpha, beta):
     kept = [1 - min(max((k - low) / (high - low), 0.0), 1.0) for k in range(d // 2)]
     expected = [(1 - w) * t / scale + w * t for w, t in zip(kept, theta, strict=True)]
     ours = ntk_by_parts(exact(d, base), scale, length, alpha, beta, ramp="reference")
-    close(ours, torch.tensor(expected, dtype=torch.float64))
+    assert_near(ours, torch.tensor(expected, dtype=torch.float64))
     yarn, _ = yarn_frequencies(
         d, base, scale, length, beta_fast=beta, beta_slow=alpha, dtype=torch.float64
     )
-    close(yarn, ours)
+    assert_near(yarn, ours)
 
 
 @pytest.mark.parametrize(("d", "base", "length"), SHAPES)
@@ -202,9 +202,9 @@ def test_by_parts_ends(d, base, length, ramp):
     assert ratio.max() <= 1 + 1e-12
     assert (ratio.diff() <= 1e-12).all()
     slow = turns < 1
-    close(ratio[slow], torch.full_like(ratio[slow], 1 / 8))
+    assert_near(ratio[slow], torch.full_like(ratio[slow], 1 / 8))
     if ramp == "paper":
-        close(ratio[turns > 32], torch.ones_like(ratio[turns > 32]))
+        assert_near(ratio[turns > 32], torch.ones_like(ratio[turns > 32]))
 
 
 def test_constants_of_llama2():
@@ -235,7 +235,7 @@ def test_equal_ends_make_a_step():
     yarn, _ = yarn_frequencies(8, 1e4, 2.0, 6, beta_fast=32.0, beta_slow=1.0, dtype=torch.float64)
     f = exact(8, 1e4)
     assert yarn.isfinite().all()
-    close(yarn, torch.cat([f[:1], f[1:] / 2]))
+    assert_near(yarn, torch.cat([f[:1], f[1:] / 2]))
 
 
 def test_truncate_moves_the_ends():
@@ -244,12 +244,12 @@ def test_truncate_moves_the_ends():
     index = [128 * math.log(4096 / (2 * math.pi * r)) / (2 * math.log(1e4)) for r in (32, 1)]
     pair = torch.arange(64, dtype=torch.float64)
     kept = 1 - ((pair - index[0]) / (index[1] - index[0])).clamp(0, 1)
-    close(smooth, f / 2 * (1 - kept) + f * kept)
+    assert_near(smooth, f / 2 * (1 - kept) + f * kept)
 
 
 def test_yarn_with_the_papers_ramp():
     paper, factor = yarn_frequencies(128, 1e4, 16.0, 4096, ramp="paper", dtype=torch.float64)
-    close(paper, ntk_by_parts(exact(128, 1e4), 16.0, 4096))
+    assert_near(paper, ntk_by_parts(exact(128, 1e4), 16.0, 4096))
     assert factor == pytest.approx(1.2773, abs=5e-5)
 
 
@@ -270,8 +270,8 @@ def test_mscale():
 def test_llama3_is_the_papers_ramp(d, base, length, low, high):
     f = exact(d, base)
     ours = llama3_frequencies(f, 8.0, low, high, length)
-    close(ours, ntk_by_parts(f, 8.0, length, low, high))
-    close(ours, by_hand(d, base, 8.0, length, low, high))
+    assert_near(ours, ntk_by_parts(f, 8.0, length, low, high))
+    assert_near(ours, by_hand(d, base, 8.0, length, low, high))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -309,12 +309,12 @@ def test_inputs_are_left_alone(name):
 
 def test_scale_one_changes_nothing():
     f = exact(64, 1e4)
-    close(position_interpolation(f, 1.0), f)
-    close(ntk_by_parts(f, 1.0, 4096), f)
-    close(ntk_by_parts(f, 1.0, 4096, ramp="reference"), f)
-    close(llama3_frequencies(f, 1.0, 1.0, 4.0, 8192), f)
+    assert_near(position_interpolation(f, 1.0), f)
+    assert_near(ntk_by_parts(f, 1.0, 4096), f)
+    assert_near(ntk_by_parts(f, 1.0, 4096, ramp="reference"), f)
+    assert_near(llama3_frequencies(f, 1.0, 1.0, 4.0, 8192), f)
     yarn, factor = yarn_frequencies(64, 1e4, 1.0, 4096, dtype=torch.float64)
-    close(yarn, f)
+    assert_near(yarn, f)
     assert factor == 1.0
 
 
@@ -332,7 +332,7 @@ def test_slopes_of_powers_of_two():
     assert alibi_slopes(8).tolist() == [2.0**-h for h in range(1, 9)]
     assert alibi_slopes(1).tolist() == [1 / 256]
     assert alibi_slopes(2).tolist() == [1 / 16, 1 / 256]
-    close(
+    assert_near(
         alibi_slopes(16, torch.float64)[:3], torch.tensor([0.5**0.5, 0.5, 0.5**1.5]).double(), 1e-7
     )
 
