@@ -307,7 +307,7 @@ class GroupedQueryAttention(nn.Module):
         if rope is not None:
             # In one call: for a single token the call is what costs.
             both = apply_rotary_emb(torch.cat([q, k], dim=1), *rope)
-            q, k = both.split([self.num_heads, self.num_kv_heads], dim=1)
+            q, k = torch.split(both, [self.num_heads, self.num_kv_heads], dim=1)
         if attn_mask is not None:
             attn_mask = _fitting(attn_mask, (b, self.num_heads, t, s), q.dtype)
         if cache is not None:

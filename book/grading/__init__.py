@@ -1,0 +1,65 @@
+"""Assignments: release them, check them, grade them. `python -m book.grading --help` lists how.
+
+A test cell calls `require`, which is all that an assignment needs of this package:
+
+    from book.grading import require
+    require("normalization.rms_norm", rms_norm)
+
+This module imports nothing, because the process that starts the graders must start at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["WrongAnswerError", "require", "require_points"]
+
+
+# What `require` would tell a student of the tests that ran last; the grader reads and clears it.
+hints: list[str] = []
+
+
+class WrongAnswerError(AssertionError):
+    """An answer that a checker rejects. `hint` is its text without anything of the test."""
+
+    def __init__(self, text: str, hint: str = "", share: float = 0.0) -> None:
+        super().__init__(text)
+        self.hint = hint
+        self.share = share
+
+
+def require(name: str, answer: Callable[..., Any]) -> None:
+    """Check `answer` with the book's checker of that name, as `book.checkers.check` does.
+
+    Raises:
+        WrongAnswerError: unless every case is right; with the verdict.
+        ValueError: if there is no checker of that name.
+    """
+    from book.checkers import core, exercise
+
+    report = core.grade(name, exercise(name), answer)
+    print(report)
+    if not report.passed:
+        right = report.total - len(report.failures) if report.attempted else 0
+        hint = f"{right} of {report.total} cases of a test are right."
+        if not report.attempted:
+            hint = "There is nothing to check yet: the function raises NotImplementedError."
+        elif report.looks_like:
+            hint += (
+                f" It looks like this mistake: {report.looks_like.name}. {report.looks_like.why}"
+            )
+        hints.append(hint)
+        raise WrongAnswerError(str(report), hint, right / report.total)
+
+
+def require_points(name: str, answer: Callable[..., Any], points: float) -> float:
+    """The points of `answer`: `points` times the share of the cases that are right.
+
+    As the last line of a test cell it gives partial credit, to nbgrader too. It prints the verdict.
+    """
+    try:
+        require(name, answer)
+    except WrongAnswerError as error:
+        return round(points * error.share, 2)
+    return points

@@ -1,0 +1,163 @@
+"""The engine as nbgrader's execution step, for a course that is kept in nbgrader.
+
+In `nbgrader_config.py`:
+
+    from book.grading.nbgrader import configure
+    c = get_config()
+    configure(c)
+
+Then `nbgrader autograde` grades with the engine: cells that were copied or deleted are forgiven,
+and `nbgrader generate_feedback` does not show hidden tests. Everything else stays nbgrader's own.
+It reads the teacher's notebooks in the course's source folder. Only this module imports nbgrader.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
+from nbformat.v4 import new_output
+from nbgrader.preprocessors import (
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    DeduplicateIds,
+    GetGrades,
+    IgnorePattern,
+    LimitOutput,
+    NbGraderPreprocessor,
+    OverwriteCells,
+    OverwriteKernelspec,
+    SaveAutoGrades,
+)
+from traitlets import Dict, Unicode
+
+from book.grading import notebooks
+from book.grading.engine import Engine
+from book.grading.submissions import Submission
+
+_engines: dict[tuple[str, str, str], Engine] = {}
+
+
+def configure(c: Any) -> None:
+    """Put the engine into nbgrader's configuration `c`."""
+    c.Autograde.sanitize_preprocessors = [
+        ClearOutput, Deduplicate, OverwriteKernelspec, OverwriteCells, CheckCellMetadata,
+    ]  # fmt: skip
+    c.Autograde.autograde_preprocessors = [
+        TrustedExecute, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades,
+        AssignLatePenalties, CheckCellMetadata,
+    ]  # fmt: skip
+    c.OverwriteCells.add_missing_cells = True
+    c.GenerateFeedback.preprocessors = [GetGrades, HideTests, CSSHTMLHeaderPreprocessor]
+
+
+class Deduplicate(DeduplicateIds):  # type: ignore[misc]
+    """Makes the copy of a cell an ordinary cell.
+
+    nbgrader leaves an empty record in it, which its next step takes for an old format, and stops.
+    """
+
+    def preprocess_cell(self, cell: Any, resources: Any, cell_index: int) -> tuple[Any, Any]:
+        """Remove the empty record."""
+        cell, resources = super().preprocess_cell(cell, resources, cell_index)
+        if cell.metadata.get("nbgrader") == {}:
+            del cell.metadata["nbgrader"]
+        return cell, resources
+
+
+class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
+    """Runs a submission with the engine and writes its results as outputs of the cells."""
+
+    mode = Unicode(
+        "sandbox", help='"sandbox", or "open": accept that submissions run uncontained'
+    ).tag(config=True)
+    limits = Dict(help="the limits of book.grading.judge.Limits that differ").tag(config=True)
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """Grade the notebook."""
+        row = self._graded(nb, resources)
+        tests = {t["id"]: t for t in row["tests"]}
+        told = {c["name"]: c for c in row["cells"]}
+        for cell in nb.cells:
+            if cell.cell_type != "code":
+                continue
+            grade_id = cell.metadata.get("nbgrader", {}).get("grade_id", "")
+            cell.execution_count, cell.outputs = None, []
+            if grade_id in tests:
+                cell.outputs = _test_outputs(tests[grade_id])
+            elif grade_id in told:
+                cell.outputs = _cell_outputs(told[grade_id])
+        return nb, resources
+
+    def _graded(self, nb: Any, resources: Any) -> dict[str, Any]:
+        own = resources["nbgrader"]
+        course = self.parent.coursedir if hasattr(self.parent, "coursedir") else None
+        if course is None:
+            course = self.parent.parent.coursedir
+        folder = course.format_path(course.source_directory, ".", own["assignment"])
+        source = Path(folder) / f"{own['notebook']}.ipynb"
+        if not source.is_file():
+            raise notebooks.NotebookError(
+                f"{source}: the engine needs the teacher's notebook to grade submissions"
+            )
+        key = (str(source), str(source.stat().st_mtime_ns), self.mode)
+        if key not in _engines:
+            _engines[key] = Engine(source, mode=self.mode, limits={"output": 20_000, **self.limits})
+            atexit.register(_engines[key].close)
+        with tempfile.TemporaryDirectory() as place:
+            path = Path(place) / f"{own['notebook']}.ipynb"
+            path.write_text(json.dumps(nb), encoding="utf-8")
+            (row,) = _engines[key].grade([Submission(own["student"], path)])
+        if row["status"] == "error":
+            raise RuntimeError(f"{own['student']}: {row['reason']}")
+        return row
+
+
+def _test_outputs(test: dict[str, Any]) -> list[Any]:
+    """Outputs from which nbgrader reads the score: an error is 0, a number is partial credit."""
+    if test["passed"]:
+        return []
+    if test["score"]:
+        shown = [new_output("stream", name="stdout", text=test["reason"] + "\n")]
+        score = new_output(
+            "execute_result", data={"text/plain": str(test["score"])}, execution_count=None
+        )
+        return [*shown, score]
+    return [_error("Wrong", test["reason"])]
+
+
+def _cell_outputs(told: dict[str, Any]) -> list[Any]:
+    outputs = [new_output("stream", name="stdout", text=told["out"])] if told["out"] else []
+    if error := told["error"]:
+        outputs.append(_error(error["name"], "\n".join([error["text"], *error["lines"]])))
+    return outputs
+
+
+def _error(name: str, text: str) -> Any:
+    return new_output("error", ename=name, evalue=text, traceback=[f"{name}: {text}"])
+
+
+class HideTests(NbGraderPreprocessor):  # type: ignore[misc]
+    """Takes hidden tests out of what is shown as feedback."""
+
+    def preprocess_cell(self, cell: Any, resources: Any, cell_index: int) -> tuple[Any, Any]:
+        """Remove the hidden part of a test cell."""
+        if cell.metadata.get("nbgrader", {}).get("grade", False):
+            source, found = notebooks.without(
+                cell.source, notebooks.BEGIN_HIDDEN, notebooks.END_HIDDEN
+            )
+            if found:
+                cell.source = source + "\n# Further tests are hidden."
+        return cell, resources
+
+
+def environment() -> dict[str, str]:
+    """The variables with which nbgrader finds the book when it is not installed beside it."""
+    root = str(Path(__file__).resolve().parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
