@@ -329,12 +329,21 @@ def compiler() -> str | None:
 def measure(
     part: Part, rounds: int = 15, seconds: float = 0.05, compiled: bool = False
 ) -> list[Row]:
-    """Time forward and backward of every candidate of a part."""
+    """Time forward and backward of every candidate of a part.
+
+    With `compiled`, one candidate is compiled too; where that fails, this is printed, and there is
+    no row for it.
+    """
     computes, note = dict(part.candidates), {}
     if compiled:
         name = f"compiled ({part.compile})"
-        computes[name] = torch.compile(part.candidates[part.compile])
-        note[name] = "not eager"
+        compute = torch.compile(part.candidates[part.compile])
+        try:
+            compute(part.x).sum().backward()
+        except Exception as error:  # whatever the compiler raises on this machine
+            print(f"{part.name}: torch.compile failed here ({type(error).__name__})")
+        else:
+            computes[name], note[name] = compute, "not eager"
     upstream = torch.randn_like(next(iter(computes.values()))(part.x))
     leaves = (part.x, *part.parameters)
 

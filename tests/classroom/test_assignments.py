@@ -5,6 +5,7 @@ import copy
 import functools
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -489,8 +490,8 @@ MISTAKES = {
         "embed-at", "arange(offset, offset + tokens", "arange(0, tokens", "offset ignored",
     ),
     "memory-foundations": (
-        "softmax", "wide.amax(dim, keepdim=True)", "wide.amax()",
-        "one maximum for the whole tensor",
+        "softmax-backward", "weighted - p * weighted.sum(dim, keepdim=True)", "weighted",
+        "mean under p not subtracted",
     ),
     "memory-modern": (
         "grouped-attention", "x.repeat_interleave(q.shape[1] // x.shape[1], 1)",
@@ -537,6 +538,8 @@ def together():
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
     """What the grader says of all solutions, of all stubs, and of a mistake in each assignment."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("without forks each of the 600 tests would start torch")
     top = tmp_path_factory.mktemp("graded")
     whole = together()
     wrong = copy.deepcopy(whole)

@@ -218,12 +218,17 @@ def _quantise_with(
     steps: float = 127.0,
     whole: Callable[[Tensor], Tensor] = torch.round,
     empty: bool = True,
+    limit: bool = False,
 ) -> Answer:
     def answer(x: Tensor) -> tuple[Tensor, Tensor]:
         scale = largest(x) / steps
         if empty:
             scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-        return whole(x / scale).nan_to_num().clamp(-128, 127).to(torch.int8), scale
+        steps_of_x = whole(x / scale).nan_to_num().clamp(-1e9, 1e9)
+        if limit:
+            steps_of_x = steps_of_x.clamp(-128, 127)
+        # By way of int32, so that what does not fit comes round on every processor.
+        return steps_of_x.to(torch.int32).to(torch.int8), scale
 
     return answer
 
@@ -298,6 +303,11 @@ _QUANTISE = Exercise(
             "divided by 128",
             "The largest number would become 128, which eight bits do not hold. Use 127.",
             _quantise_with(steps=128.0),
+        ),
+        WrongAnswer(
+            "divided by 128 and cut off at 127",
+            "The largest number is then off by a whole step. With 127 nothing has to be cut off.",
+            _quantise_with(steps=128.0, limit=True),
         ),
         WrongAnswer(
             "cut off instead of rounded",
