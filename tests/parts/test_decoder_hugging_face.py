@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import nn
 
+from book.measured import record
 from transformer_parts import decoder
 from transformer_parts.decoder import (
     DecoderOnlyTransformer,
@@ -182,6 +183,22 @@ def v2_rotary_forward(self, x, position_ids):
     return table * self.attention_scaling
 
 
+def kept(case, dtype, got, want, tolerance):
+    """Keep the largest error for the page that shows how the book is checked."""
+    size = want.abs().max().item()
+    values = {
+        "chapter": "15",
+        "part": "DecoderOnlyTransformer",
+        "reference": f"transformers, {case}",
+        "case": "logits",
+        "dtype": dtype,
+        "gradients": False,
+        "error": (got - want).abs().max().item() / size,
+        "tolerance": tolerance,
+    }
+    record("oracle", f"15 {case} {dtype}", values)
+
+
 @pytest.fixture
 def exact(monkeypatch):
     for family, name in CLASSES.items():
@@ -204,6 +221,7 @@ def test_logits_in_float64(exact, case):
     tokens = prompt(3, 40)
     want, got = theirs(tokens).logits, model(tokens)
     assert want.std() > 0.3
+    kept(case, "float64", got, want, 1e-10)
     torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
 
 
@@ -213,6 +231,7 @@ def test_logits_in_float32_as_published(case):
     theirs = build(case, torch.float32)
     got, want = ours(case, theirs.state_dict(), torch.float32)(prompt()), theirs(prompt()).logits
     assert got.dtype == torch.float32
+    kept(case, "float32", got, want, 3e-5)
     torch.testing.assert_close(got, want, rtol=0, atol=3e-5 * want.abs().max().item())
 
 
