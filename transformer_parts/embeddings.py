@@ -160,11 +160,13 @@ class TokenEmbedding(nn.Module):
         """Look up integer `tokens` of any shape (*), giving (*, d_model)."""
         if tokens.is_floating_point() or tokens.dtype == torch.bool:
             raise ValueError(f"tokens must have an integer dtype, got {tokens.dtype}")
-        if tokens.numel() and not 0 <= tokens.min() <= tokens.max() < self.vocab_size:
-            raise ValueError(
-                f"tokens must lie in 0 ... {self.vocab_size - 1}, got values from "
-                f"{int(tokens.min())} to {int(tokens.max())}"
-            )
+        if tokens.numel():
+            low, high = (int(token) for token in tokens.aminmax())
+            if low < 0 or high >= self.vocab_size:
+                raise ValueError(
+                    f"tokens must lie in 0 ... {self.vocab_size - 1}, "
+                    f"got values from {low} to {high}"
+                )
         x = self.weight[tokens.long()]
         return x * math.sqrt(self.d_model) if self.scale else x
 

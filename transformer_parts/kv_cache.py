@@ -190,10 +190,10 @@ class KVCache:
                 f"the cache has room for max_len={room} positions: "
                 f"it holds {self.length} and got {t} more"
             )
-        self.keys[:, :, self.length : end] = k
-        self.values[:, :, self.length : end] = v
+        self.keys.narrow(2, self.length, t).copy_(k)
+        self.values.narrow(2, self.length, t).copy_(v)
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return self.keys.narrow(2, 0, end), self.values.narrow(2, 0, end)
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` positions. Costs nothing.

@@ -104,7 +104,8 @@ def _rstd(x: Tensor, dims: list[int], eps: float) -> Tensor:
     """1 / sqrt(mean square + eps). A vector norm needs no tensor of squares."""
     d = math.prod([x.shape[i] for i in dims])
     norm = torch.linalg.vector_norm(x, dim=dims, keepdim=True)
-    return torch.rsqrt(norm.square() / d + eps)
+    # eps + norm * norm / d in one call: for a single token the calls are what costs.
+    return torch.full_like(norm, eps).addcmul_(norm, norm, value=1 / d).rsqrt_()
 
 
 def rms_norm_backward(
@@ -181,11 +182,11 @@ def rms_norm(
     eps = torch.finfo(h.dtype).eps if eps is None else eps
     if weight is None:
         weight = h.new_ones(h.shape[-len(dims) :])
-    args = (h, weight.to(h.dtype), eps)
+    weight = weight if weight.dtype == h.dtype else weight.to(h.dtype)
     # Where no gradient is asked for, the detour would cost more than a small norm.
     apply = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
-    y: Tensor = apply(*args)
-    return y.to(x.dtype)
+    y: Tensor = apply(h, weight, eps)
+    return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
 # From notebooks/08_normalization.ipynb#build

@@ -168,7 +168,8 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     if interleaved:
         pairs = x.view(*x.shape[:-1], x.shape[-1] // 2, 2)
         *steps, step = pairs.stride()
-        if step != 1 or any(n % 2 for n in (*steps, x.storage_offset())):
+        dense = x.is_contiguous() or (step == 1 and not any(n % 2 for n in steps))
+        if not dense or x.storage_offset() % 2:
             pairs = pairs.clone(memory_format=torch.contiguous_format)
         turned = torch.view_as_complex(pairs) * torch.complex(cos, sin)
         return torch.view_as_real(turned).reshape(x.shape)
@@ -280,7 +281,8 @@ def apply_rotary_emb(
                 f"cos and sin must hold at least T={length} positions, "
                 f"got {tuple(cos.shape)}"
             )
-        cos, sin = cos[..., :length, :], sin[..., :length, :]
+        if cos.shape[-2] > length:
+            cos, sin = cos[..., :length, :], sin[..., :length, :]
     else:
         if cos.dim() != 2:
             raise ValueError(
@@ -301,13 +303,14 @@ def apply_rotary_emb(
         if batched:
             cos, sin = cos[:, None], sin[:, None]
     h = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-    cos, sin = cos.to(h.dtype), sin.to(h.dtype)
+    if cos.dtype != h.dtype or sin.dtype != h.dtype:
+        cos, sin = cos.to(h.dtype), sin.to(h.dtype)
     # Learned tables need their own gradients, and the compiler makes its own backward.
     learned = cos.requires_grad or sin.requires_grad
     plain = learned or not h.requires_grad or torch.compiler.is_compiling()
     rotate = _rotate if plain else _Rotation.apply
     y: Tensor = rotate(h, cos, sin, interleaved)
-    return y.to(x.dtype)
+    return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
 # From notebooks/11_rope.ipynb#build

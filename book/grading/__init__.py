@@ -13,11 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["WrongAnswerError", "require", "require_points"]
+__all__ = ["WrongAnswerError", "require", "require_points", "verdict"]
 
 
 # What `require` would tell a student of the tests that ran last; the grader reads and clears it.
 hints: list[str] = []
+
+# Verdicts on answers that stay what they are. The grader opens it, and empties it when the student's
+# process is another one; where nobody opened it, every verdict is made anew.
+verdicts: dict[tuple[str, int], tuple[Any, Any]] | None = None
 
 
 class WrongAnswerError(AssertionError):
@@ -29,6 +33,19 @@ class WrongAnswerError(AssertionError):
         self.share = share
 
 
+def verdict(name: str, exercise: Any, answer: Callable[..., Any]) -> Any:
+    """What `book.checkers.core.grade` says; the parts of a question share one verdict."""
+    from book.checkers import core
+
+    if verdicts is None:
+        return core.grade(name, exercise, answer)
+    key = name, id(answer)
+    if key not in verdicts:
+        # The answer too, so that its identity stays its own.
+        verdicts[key] = answer, core.grade(name, exercise, answer)
+    return verdicts[key][1]
+
+
 def require(name: str, answer: Callable[..., Any]) -> None:
     """Check `answer` with the book's checker of that name, as `book.checkers.check` does.
 
@@ -36,9 +53,9 @@ def require(name: str, answer: Callable[..., Any]) -> None:
         WrongAnswerError: unless every case is right; with the verdict.
         ValueError: if there is no checker of that name.
     """
-    from book.checkers import core, exercise
+    from book.checkers import exercise
 
-    report = core.grade(name, exercise(name), answer)
+    report = verdict(name, exercise(name), answer)
     print(report)
     if not report.passed:
         right = report.total - len(report.failures) if report.attempted else 0

@@ -539,6 +539,8 @@ class Peer:
         self.namespace = namespace or {}
         # Why there will be no more answers.
         self.dead: StudentError | None = None
+        # Questions that wait for their answers. If one is given up, what comes is the wrong answer.
+        self.waiting = 0
         self.objects: list[Any] = []
         self.leaves: dict[int, _Leaf] = {}
         self.mirrors: dict[int, _Leaf] = {}
@@ -588,6 +590,7 @@ class Peer:
             self.depth -= 1
 
     def _exchange(self, head: dict[str, Any], writer: _Writer) -> Any:
+        self.waiting += 1
         try:
             self.channel.connection.settimeout(self.limit)
             self.channel.send(head, writer.blobs)
@@ -600,6 +603,7 @@ class Peer:
                 if reply.get("op") in ("value", "error"):
                     break
                 self.answer(reply, blobs)
+            self.waiting -= 1
             if reply["op"] == "value":
                 return self._result(reply, blobs, writer.arguments)
         except TimeoutError:

@@ -1,9 +1,10 @@
 """Grades one submission: the students' cells there, the teacher's tests here.
 
-First all cells of the submission run, each test leaving a snapshot at its place. Only then do the
-tests run, so that nothing the student's cells print or raise can come from a hidden test. When the
-student's process dies or does not answer, a new one runs the other cells again and the next test
-goes on.
+First all cells of the submission run, leaving a snapshot where tests stand. Only then do the tests
+run, so that nothing the student's cells print or raise can come from a hidden test. Tests between
+which no cell of the student's stands share a snapshot, as they share the kernel in a notebook. When
+the student's process dies or does not answer, a new one runs the other cells again and the next
+test goes on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ast
 import builtins
 import contextlib
 import functools
+import itertools
 import math
 import os
 import signal
@@ -24,7 +26,7 @@ from typing import Any
 
 from book import grading
 from book.grading import notebooks
-from book.grading.border import Peer
+from book.grading.border import Peer, Remote
 from book.grading.channel import BorderError, Channel, GoneError, StudentError, TimeLimitError
 from book.grading.notebooks import Assignment, Plan, Step
 from book.grading.sandbox import ColdStart, SandboxError, Session, Zygote
@@ -71,6 +73,13 @@ class Judge:
         # Cells that ended their process, which a second run leaves out.
         self.fatal: set[int] = set()
         self.told: dict[int, dict[str, Any]] = {}
+        # Tests with the same number see the same state: so many cells of the student's came before.
+        self.place = list(itertools.accumulate(s.student is not None for s in self.steps))
+        # The process that serves the test of last, its place, and what it gave by name.
+        self.serving: tuple[int, Peer] | None = None
+        self.bound: dict[str, Any] = {}
+        # Whether the student's code was called by a hidden test, whose arguments it may have kept.
+        self.called = False
         self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
         asked = {s.name: notebooks.referred(s.trusted) for s in self.steps if s.trusted}
         given = set().union(
@@ -93,6 +102,7 @@ class Judge:
 
     def close(self) -> None:
         """End the student's process."""
+        self._let_go()
         if self.session:
             self.session.close()
             self.session = None
@@ -115,10 +125,10 @@ class Judge:
             try:
                 if step.student is not None and n not in self.fatal:
                     self._cell(n, step)
-                if step.served and n >= first:
+                if step.served and n >= first and self.place[n] not in self.snapshots:
                     channel = self.session.snapshot(self.left(self.limits.cell))
                     if channel:
-                        self.snapshots[n] = channel
+                        self.snapshots[self.place[n]] = channel
             except TimeoutError:
                 self._fault(n, "TimeLimit", f"not finished within {self.limits.cell:g} s")
             except (EOFError, OSError, BorderError, GoneError, KeyError, TypeError) as error:
@@ -152,12 +162,13 @@ class Judge:
         Raises:
             GoneError, TimeLimitError: if it cannot be had.
         """
-        if n in self.snapshots:
-            return self.snapshots.pop(n)
+        place = self.place[n]
+        if place in self.snapshots:
+            return self.snapshots.pop(place)
         if isinstance(self.side, Zygote):
             self.run_cells(n)
-            if n in self.snapshots:
-                return self.snapshots.pop(n)
+            if place in self.snapshots:
+                return self.snapshots.pop(place)
         # Without a fork: a process of its own that ran the cells up to here.
         while (died := self._try_cells(len(self.steps), n + 1)) is not None:
             self.fatal.add(died)
@@ -167,6 +178,28 @@ class Judge:
         except OSError:
             raise GoneError("the code ended its own process") from None
         return self.session.channel
+
+    def _peer(self, n: int) -> Peer:
+        """The side that serves step `n`.
+
+        Raises:
+            GoneError, TimeLimitError: if it cannot be had.
+        """
+        limit = self.left(self.limits.call)
+        if self.serving and self.serving[0] == self.place[n]:
+            self.serving[1].limit = limit
+        else:
+            self._let_go()
+            self.serving = self.place[n], Peer(self.at(n), trusted=True, limit=limit)
+        return self.serving[1]
+
+    def _let_go(self) -> None:
+        """Be done with the side that served last."""
+        if self.serving:
+            self.serving[1].channel.connection.close()
+            self.serving = None
+        self.bound.clear()
+        grading.verdicts = {}
 
     # -- the teacher's tests
 
@@ -200,13 +233,13 @@ class Judge:
         grading.hints.clear()
         try:
             for attempt in (1, 2):
-                peer = Peer(self.at(n), trusted=True, limit=self.left(self.limits.call))
+                peer = self._peer(n)
                 try:
                     self._bind(peer, self.asked[step.name])
                     break
                 except GoneError:
                     # Another test's calls may have ended this one's snapshot.
-                    peer.channel.connection.close()
+                    self._let_go()
                     if attempt == 2:
                         raise
             with _quiet(out), _alarm(self.left(self.limits.test)):
@@ -224,8 +257,8 @@ class Judge:
             dead: BaseException = peer.dead
             if not isinstance(error, grading.WrongAnswerError):
                 error = dead
-        if peer:
-            peer.channel.connection.close()
+        if peer is None or peer.dead or peer.waiting:
+            self._let_go()
         score = _score(value, step.points) if error is None else 0.0
         reason, detail = self._reason(error, step, peer.dead if peer else None)
         if error is None and score < step.points:
@@ -243,11 +276,16 @@ class Judge:
         """Give the test the student's values of these names, and no others."""
         for name in self.work.names:
             self.space.pop(name, None)
+        # A function stays what it was for the last test; data may have changed.
+        self.space.update((name, self.bound[name]) for name in names if name in self.bound)
+        names = [name for name in names if name not in self.bound]
         there = peer.ask({"op": "names", "name": names}) if names else []
         for name in names:
             if isinstance(there, list) and name in there:
                 try:
                     self.space[name] = peer.ask({"op": "get", "name": name})
+                    if isinstance(self.space[name], Remote):
+                        self.bound[name] = self.space[name]
                 except (GoneError, TimeLimitError):
                     raise
                 except Exception as error:

@@ -110,6 +110,7 @@ class Server:
         self.selector.register(0, selectors.EVENT_READ, None)
         gc.collect()
         gc.freeze()
+        _libc().prctl(15, b"G-server", 0, 0, 0)
         asked = b""
         open_ = True
         while open_ or self.jobs:
@@ -140,6 +141,7 @@ class Server:
         if job.pid == 0:
             try:
                 _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
+                _libc().prctl(15, b"G-judge", 0, 0, 0)
                 import resource
 
                 resource.setrlimit(resource.RLIMIT_AS, (JUDGE_MB << 20, JUDGE_MB << 20))

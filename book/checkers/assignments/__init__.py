@@ -19,6 +19,7 @@ import pkgutil
 
 from book.checkers import core
 from book.checkers import exercise as of_chapter
+from book.grading import verdict
 
 __all__ = ["part_of", "questions", "require", "require_share", "require_statement"]
 
@@ -55,7 +56,7 @@ def require(name: str, answer: core.Answer, part: str) -> None:
     if not cases:
         raise ValueError(f"question {name!r} has no part {part!r}")
     # All cases, of all parts: the more of them, the surer the mistake is known.
-    report = core.grade(name, known[name], answer)
+    report = verdict(name, known[name], answer)
     wrong = sum(part_of(case) == part for case, _ in report.failures)
     _judge(report, len(cases) - wrong, len(cases), 1.0)
 
@@ -67,7 +68,7 @@ def require_share(name: str, answer: core.Answer, share: float) -> None:
         book.grading.WrongAnswerError: if fewer are; its hint names the mistake.
         ValueError: if there is no exercise of that name.
     """
-    report = core.grade(name, of_chapter(name), answer)
+    report = verdict(name, of_chapter(name), answer)
     _judge(report, report.total - len(report.failures), report.total, share)
 
 
