@@ -345,10 +345,9 @@ class MultiHeadLatentAttention(nn.Module):
         down = self.kv_down_proj(x)
         c, k_rope = self.kv_norm(down[..., :rank]), down[..., rank:]
         if rope is not None:
-            # A copy: pairs are read as complex numbers, and a slice may not be aligned.
-            q_rope = apply_rotary_emb(q[..., nope:].contiguous(), *rope)
+            q_rope = apply_rotary_emb(q[..., nope:], *rope)
             q = torch.cat([q[..., :nope], q_rope], dim=-1)
-            k_rope = apply_rotary_emb(k_rope[:, None].contiguous(), *rope)[:, 0]
+            k_rope = apply_rotary_emb(k_rope[:, None], *rope)[:, 0]
         if cache is None:
             return q, c, k_rope, torch.cat([c, k_rope], dim=-1)
         c, k_rope = cache.update(c, k_rope)

@@ -105,7 +105,8 @@ def _rstd(x: Tensor, dims: list[int], eps: float) -> Tensor:
     d = math.prod([x.shape[i] for i in dims])
     norm = torch.linalg.vector_norm(x, dim=dims, keepdim=True)
     # eps + norm * norm / d in one call: for a single token the calls are what costs.
-    return torch.full_like(norm, eps).addcmul_(norm, norm, value=1 / d).rsqrt_()
+    mean = torch.addcmul(torch.full_like(norm, eps), norm, norm, value=1 / d)
+    return mean.rsqrt_()
 
 
 def rms_norm_backward(
@@ -146,11 +147,23 @@ class _RMSNorm(torch.autograd.Function):
     ) -> None:
         x, weight, ctx.eps = inputs
         ctx.save_for_backward(x, weight)
+        ctx.save_for_forward(x, weight)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight = ctx.saved_tensors
         return *rms_norm_backward(grad_out, x, weight, ctx.eps), None
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Tensor | None, dw: Tensor | None, _: None) -> Tensor:
+        x, weight = ctx.saved_tensors
+        dims = list(range(-weight.dim(), 0))
+        rstd = _rstd(x, dims, ctx.eps)
+        x_hat, dx_hat = x * rstd, torch.zeros_like(x)
+        if dx is not None:
+            dx_hat = (dx - x_hat * (x_hat * dx).mean(dims, keepdim=True)) * rstd
+        dy: Tensor = dx_hat * weight
+        return dy if dw is None else dy + x_hat * dw
 
 
 def rms_norm(
@@ -170,7 +183,7 @@ def rms_norm(
 
     Returns:
         The shape and dtype of `x`. Half precision is computed in float32. Gradients of
-        any order in reverse mode; there is no forward mode (`torch.func.jvp`).
+        any order in reverse mode, of first order in forward mode.
 
     Raises:
         ValueError: on a shape that does not fit, or an integer dtype.

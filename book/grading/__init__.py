@@ -19,8 +19,8 @@ __all__ = ["WrongAnswerError", "require", "require_points", "verdict"]
 # What `require` would tell a student of the tests that ran last; the grader reads and clears it.
 hints: list[str] = []
 
-# Verdicts on answers that stay what they are. The grader opens it, and empties it when the student's
-# process is another one; where nobody opened it, every verdict is made anew.
+# Verdicts on answers that stay what they are. The grader opens it, and empties it when it asks
+# another process of the student's; where nobody opened it, every verdict is made anew.
 verdicts: dict[tuple[str, int], tuple[Any, Any]] | None = None
 
 

@@ -551,6 +551,19 @@ class Peer:
         if trusted:
             _watch_seed()
 
+    def renewed(self) -> Peer:
+        """A side that has agreed on nothing yet, over the same channel; this one is done with.
+
+        Raises:
+            GoneError: if the other side is.
+        """
+        try:
+            self.channel.send({"op": "renew"})
+        except OSError:
+            raise GoneError("the code ended its own process") from None
+        self.dead = GoneError("the object belongs to a test that is over")
+        return Peer(self.channel, trusted=self.trusted, limit=self.limit)
+
     def object(self, handle: Any) -> Any:
         """The object of ours that the other side means."""
         if type(handle) is not int or not 0 <= handle < len(self.objects):

@@ -1,10 +1,10 @@
 """Grades one submission: the students' cells there, the teacher's tests here.
 
 First all cells of the submission run, leaving a snapshot where tests stand. Only then do the tests
-run, so that nothing the student's cells print or raise can come from a hidden test. Tests between
-which no cell of the student's stands share a snapshot, as they share the kernel in a notebook. When
-the student's process dies or does not answer, a new one runs the other cells again and the next
-test goes on.
+run, so that nothing the student's cells print or raise can come from a hidden test. Tests share a
+snapshot, as they share the kernel in a notebook, if the cells between them only define what no
+earlier cell mentions. When the student's process dies or does not answer, a new one runs the other
+cells again and the next test goes on.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import ast
 import builtins
 import contextlib
 import functools
-import itertools
 import math
 import os
+import re
 import signal
 import time
 import traceback
@@ -73,10 +73,9 @@ class Judge:
         # Cells that ended their process, which a second run leaves out.
         self.fatal: set[int] = set()
         self.told: dict[int, dict[str, Any]] = {}
-        # Tests with the same number see the same state: so many cells of the student's came before.
-        self.place = list(itertools.accumulate(s.student is not None for s in self.steps))
-        # The process that serves the test of last, its place, and what it gave by name.
-        self.serving: tuple[int, Peer] | None = None
+        self.place = _places(self.steps)
+        # The side that served the last test, its place, the names asked for, and what it gave.
+        self.serving: tuple[int, Peer, list[str]] | None = None
         self.bound: dict[str, Any] = {}
         # Whether the student's code was called by a hidden test, whose arguments it may have kept.
         self.called = False
@@ -121,23 +120,32 @@ class Judge:
         self.left(1)
         self.session = self.side.session(self.limits.as_dict())
         self.session.start(60)
-        for n, step in enumerate(self.steps[:stop]):
-            try:
+        ran = 0
+        try:
+            for n, step in enumerate(self.steps[:stop]):
+                if n and self.place[n] != self.place[n - 1]:
+                    self._leave(self.place[n - 1], first)
                 if step.student is not None and n not in self.fatal:
+                    ran = n
                     self._cell(n, step)
-                if step.served and n >= first and self.place[n] not in self.snapshots:
-                    channel = self.session.snapshot(self.left(self.limits.cell))
-                    if channel:
-                        self.snapshots[self.place[n]] = channel
-            except TimeoutError:
-                self._fault(n, "TimeLimit", f"not finished within {self.limits.cell:g} s")
-            except (EOFError, OSError, BorderError, GoneError, KeyError, TypeError) as error:
-                how = "" if isinstance(error, EOFError | OSError) else " by writing into its files"
-                self._fault(n, "ProcessEnded", f"the code ended its own process{how}")
-            else:
-                continue
-            return n
-        return None
+            if stop == len(self.steps):
+                self._leave(self.place[-1], first)
+        except TimeoutError:
+            self._fault(ran, "TimeLimit", f"not finished within {self.limits.cell:g} s")
+        except (EOFError, OSError, BorderError, GoneError, KeyError, TypeError) as error:
+            how = "" if isinstance(error, EOFError | OSError) else " by writing into its files"
+            self._fault(ran, "ProcessEnded", f"the code ended its own process{how}")
+        else:
+            return None
+        return ran
+
+    def _leave(self, place: int, first: int) -> None:
+        """Leave a snapshot for the served steps of `place` from `first` on, if there are any."""
+        assert self.session is not None
+        if any(s.served and self.place[n] == place for n, s in enumerate(self.steps) if n >= first):
+            channel = self.session.snapshot(self.left(self.limits.cell))
+            if channel:
+                self.snapshots[place] = channel
 
     def _cell(self, n: int, step: Step) -> None:
         assert self.session is not None
@@ -169,8 +177,9 @@ class Judge:
             self.run_cells(n)
             if place in self.snapshots:
                 return self.snapshots.pop(place)
-        # Without a fork: a process of its own that ran the cells up to here.
-        while (died := self._try_cells(len(self.steps), n + 1)) is not None:
+        # Without a fork: a process of its own that ran the cells up to the last test of this place.
+        last = max(m for m, s in enumerate(self.steps) if s.served and self.place[m] == place)
+        while (died := self._try_cells(len(self.steps), last + 1)) is not None:
             self.fatal.add(died)
         assert self.session is not None
         try:
@@ -185,19 +194,28 @@ class Judge:
         Raises:
             GoneError, TimeLimitError: if it cannot be had.
         """
-        limit = self.left(self.limits.call)
+        limit, names = self.left(self.limits.call), self.asked[self.steps[n].name]
         if self.serving and self.serving[0] == self.place[n]:
-            self.serving[1].limit = limit
+            _, peer, before = self.serving
+            peer.limit = limit
+            # With each question the parameters that both sides keep equal are more.
+            if names != before and peer.mirrors:
+                self._forget()
+                peer = peer.renewed()
         else:
             self._let_go()
-            self.serving = self.place[n], Peer(self.at(n), trusted=True, limit=limit)
-        return self.serving[1]
+            peer = Peer(self.at(n), trusted=True, limit=limit)
+        self.serving = self.place[n], peer, names
+        return peer
 
     def _let_go(self) -> None:
         """Be done with the side that served last."""
         if self.serving:
             self.serving[1].channel.connection.close()
             self.serving = None
+        self._forget()
+
+    def _forget(self) -> None:
         self.bound.clear()
         grading.verdicts = {}
 
@@ -354,8 +372,9 @@ def prepare(work: Assignment) -> None:
     from book.checkers import assignments, core, exercises
 
     for c in work.cells:
-        if c.type == "code" and c.kind in ("test", "given", "free"):
+        if c.type == "code":
             notebooks.referred(c.source)
+        if c.type == "code" and c.kind in ("test", "given", "free"):
             number = work.cells.index(c) + 1
             with contextlib.suppress(SyntaxError, ValueError):
                 compiled(c.source, f"<{c.grade_id or f'cell {number}'}>")
@@ -367,6 +386,20 @@ def prepare(work: Assignment) -> None:
     for name, one in {**exercises(), **assignments.questions()}.items():
         if f'"{name}"' in tests:
             core.keep(one)
+
+
+def _places(steps: list[Step]) -> list[int]:
+    """A number for each step: those with the same one may see the state after the last of them."""
+    places: list[int] = []
+    known: set[str] = set()
+    place = 0
+    for step in steps:
+        if step.student is not None:
+            told = notebooks.defines(step.student)
+            place += told is None or bool(told[0] & known)
+            known |= told[1] if told else set(re.findall(r"\w+", step.student))
+        places.append(place)
+    return places
 
 
 class _Unusable:

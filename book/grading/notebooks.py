@@ -322,6 +322,55 @@ def _modules(tree: ast.Module) -> set[str]:
     return {m for m in found if m.split(".")[0] not in ("book", "transformer_parts")}
 
 
+# What a definition may compute without doing anything else.
+_STILL = (
+    ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Tuple, ast.List, ast.Dict,
+    ast.UnaryOp, ast.BinOp, ast.operator, ast.unaryop, ast.expr_context,
+)  # fmt: skip
+
+
+def defines(source: str) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The names that a cell of a student's binds and those it mentions, if it only defines things.
+
+    None if it may do more: what ran before it could then act in another way after it.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not all(_only_defines(one) for one in tree.body):
+        return None
+    bound = frozenset().union(*_bound(tree))
+    return bound, bound | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+
+
+def _only_defines(one: ast.stmt) -> bool:
+    if isinstance(one, ast.FunctionDef):
+        a = one.args
+        given = [
+            *a.defaults,
+            *(d for d in a.kw_defaults if d),
+            *([one.returns] if one.returns else []),
+        ]
+        every = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
+        given += [x.annotation for x in every if x.annotation]
+        return not one.decorator_list and _still(*given)
+    if isinstance(one, ast.ClassDef):
+        still = not one.decorator_list and not one.keywords and _still(*one.bases)
+        return still and all(_only_defines(inner) for inner in one.body)
+    if isinstance(one, ast.Assign):
+        return all(isinstance(t, ast.Name) for t in one.targets) and _still(one.value)
+    if isinstance(one, ast.Import | ast.ImportFrom):
+        return all(a.name != "*" for a in one.names)
+    return isinstance(one, ast.Pass) or (
+        isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+    )
+
+
+def _still(*some: ast.expr) -> bool:
+    return all(isinstance(node, _STILL) for one in some for node in ast.walk(one))
+
+
 def _first_line(source: str) -> str:
     return repr(source.strip().split("\n")[0][:60])
 

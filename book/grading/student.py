@@ -188,11 +188,14 @@ def student(connection: socket.socket, shell: Any, border: Any) -> None:
 
 
 def serve(connection: socket.socket, namespace: dict[str, Any], border: Any) -> None:
-    """Answer the calls of one test; ends this process."""
+    """Answer the calls of tests; ends this process."""
     peer = border.Peer(Channel(connection), trusted=False, namespace=namespace)
     with contextlib.suppress(BaseException):
         while True:
             m, blobs = peer.channel.receive()
+            if m["op"] == "renew":
+                peer = border.Peer(peer.channel, trusted=False, namespace=namespace)
+                continue
             with contextlib.redirect_stdout(Capped(0)), contextlib.redirect_stderr(Capped(0)):
                 peer.answer(m, blobs)
     os._exit(0)

@@ -287,3 +287,27 @@ def test_jacobians_equal_autograds(d, eps, seed):
 def test_bad_input_is_named(call, named):
     with pytest.raises(ValueError, match=named):
         call()
+
+
+# torch itself warns when forward-mode differentiation is first used, and of slow vmap.
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")
+@pytest.mark.parametrize("shape", [(4,), (2, 3)])
+def test_rms_norm_has_derivatives_of_every_kind(shape):
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((2, *shape), shape)
+    x, w = (torch.randn(s, generator=generator, dtype=torch.float64) for s in sizes)
+    norm = lambda x, w: ours.rms_norm(x, shape, w, 1e-3)  # noqa: E731
+    official = lambda x, w: F.rms_norm(x, shape, w, 1e-3)  # noqa: E731
+    leaves = (x.clone().requires_grad_(), w.clone().requires_grad_())
+    assert torch.autograd.gradcheck(norm, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(norm, leaves)
+    for i in (0, 1):  # one argument at a time: the other has no tangent
+        want = torch.func.jacrev(official, argnums=i)(x, w)
+        for jacobian in (torch.func.jacrev, torch.func.jacfwd):
+            torch.testing.assert_close(jacobian(norm, argnums=i)(x, w), want)
+    # Forward over reverse, with a gradient that is not linear.
+    want, got = (
+        torch.func.hessian(lambda x, f=f: f(x, w).pow(3).sum())(x) for f in (official, norm)
+    )
+    torch.testing.assert_close(got, want)

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch_weights import copied
 
 from transformer_parts.tensors import assert_parity
 from transformer_parts.transformer import (
@@ -22,20 +23,6 @@ F64 = torch.float64
 
 def draw(seed, *shape, dtype=F64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64).to(dtype)
-
-
-def copied(ours, official):
-    """Our layer with the weights of torch's, whose norms are made uneven first."""
-    for name in ("norm1", "norm2", "norm3"):
-        if hasattr(official, name):
-            nn.init.normal_(getattr(official, name).weight)
-            getattr(ours, name).load_state_dict(getattr(official, name).state_dict())
-    ours.self_attn.load_from_torch(official.self_attn)
-    if hasattr(ours, "cross_attn"):
-        ours.cross_attn.load_from_torch(official.multihead_attn)
-    ours.ffn.w_up.load_state_dict(official.linear1.state_dict())
-    ours.ffn.w_down.load_state_dict(official.linear2.state_dict())
-    return ours
 
 
 BOTH_ORDERS = pytest.mark.parametrize("norm_first", [False, True])
