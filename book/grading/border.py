@@ -626,7 +626,9 @@ class Peer:
         except (BorderError, KeyError, TypeError, ValueError, IndexError) as error:
             if not self.trusted:
                 raise
-            self.dead = GoneError(f"the code answered with {error or 'nonsense'}")
+            # Another error's text may be the student's.
+            what = str(error) if isinstance(error, BorderError) else ""
+            self.dead = GoneError(f"the code answered with {what or 'nonsense'}")
         if self.dead:
             self.channel.connection.close()
             raise type(self.dead)(str(self.dead)) from None

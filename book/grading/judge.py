@@ -281,6 +281,7 @@ class Judge:
         reason, detail = self._reason(error, step, peer.dead if peer else None)
         if error is None and score < step.points:
             reason, detail = " ".join(grading.hints) or "partly right", out.text()
+        self.called |= notebooks.BEGIN_HIDDEN in (step.trusted or "")
         return {
             "id": step.name,
             "score": score,
@@ -341,8 +342,11 @@ class Judge:
         code = source.split("\n")[line - 1].strip() if 0 < line <= source.count("\n") + 1 else ""
         detail = f"{full}\n  line {line}: {code}" if code else full
         if not hidden or (line and line < hidden[0]):
-            reason = full if not code or isinstance(error, grading.WrongAnswerError) else detail
-            return reason, detail
+            if self.called:
+                # What the student's code says by now may be what an earlier hidden test gave it.
+                full = self._without_values(error, source, line)
+            wrong = isinstance(error, grading.WrongAnswerError)
+            return f"{full}\n  line {line}: {code}" if code and not wrong else full, detail
         if isinstance(error, grading.WrongAnswerError):
             ended = f" The code gave up in one: {dead}." if dead else ""
             return f"{error.hint}{ended}", detail
@@ -354,6 +358,18 @@ class Judge:
         if isinstance(error, NameError) and (name := getattr(error, "name", "")) in self.work.names:
             return f"`{name}` is not defined", detail
         return f"a hidden test failed{_constant_message(source, line)}", detail
+
+    @staticmethod
+    def _without_values(error: BaseException, source: str, line: int) -> str:
+        """What is wrong, without anything that the student's code said or returned."""
+        if isinstance(error, grading.WrongAnswerError):
+            return error.hint
+        if isinstance(error, TimeLimitError | GoneError):
+            return str(error)
+        if by_student := getattr(error, "by_student", None):
+            kind = by_student if hasattr(builtins, by_student) else "an error of its own"
+            return f"your code raised {kind}"
+        return f"{type(error).__name__}{_constant_message(source, line)}"
 
 
 @functools.cache

@@ -29,10 +29,14 @@ _SKIPPED = {".png", ".jpg", ".jpeg", ".gif", ".woff", ".woff2", ".ttf", ".ico", 
 
 @dataclass(frozen=True)
 class Secrets:
-    """What must not be found: lines without their spaces, and words, each with where it is from."""
+    """What must not be found: lines without their spaces, and words, each with where it is from.
+
+    And the markers of the regions, unless something public (this book's teaching guide) shows them.
+    """
 
     lines: dict[str, str]
     words: dict[str, str]
+    markers: tuple[str, ...] = _MARKERS
 
 
 def search(
@@ -79,9 +83,9 @@ def secrets_of(files: list[Path], public: list[Path]) -> Secrets:
             open_ += shown
         if len(secret) == before:
             raise notebooks.NotebookError(f"{path}: there is no solution and no hidden test in it")
-    text = "\n".join(open_)
-    for path in public:
-        text += "\n".join(t for _, t in _texts(path))
+    printed = "\n".join(t for path in public for _, t in _texts(path))
+    markers = tuple(m for m in _MARKERS if m not in printed)
+    text = "\n".join([*open_, printed])
     squeezed = _squeezed(text)
     for form in _forms(text):
         squeezed += form
@@ -95,7 +99,7 @@ def secrets_of(files: list[Path], public: list[Path]) -> Secrets:
         for word in re.findall(r"[^\W\d]\w+", line.lower())
         if len(word) >= WORD and word not in words
     }  # fmt: skip
-    return Secrets(lines, only)
+    return Secrets(lines, only, markers)
 
 
 def _split(cell: notebooks.Cell) -> tuple[list[str], list[str]]:
@@ -133,7 +137,7 @@ def _found(name: str, text: str, secrets: Secrets) -> Iterator[str]:
     for line, where in secrets.lines.items():
         if any(line in form for form in forms):
             yield f"a secret line of {where}: {line[:60]}"
-    for marker in _MARKERS:
+    for marker in secrets.markers:
         if f"###{marker}" in text.replace("### ", "###"):
             yield f"the marker {marker!r}"
 

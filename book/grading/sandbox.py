@@ -30,13 +30,30 @@ FILES = ("border.py", "channel.py", "student.py")
 OPTION = "--unsafe-no-sandbox"
 START_LIMIT = 120.0
 
-HOW_TO = (
+_RISK = (
     "The students' code would run without containment: it could read and delete your files, "
     "use the network and leave processes behind.\n"
+)
+_ACCEPT = f"  Or accept the risk, for instance in a container made for this alone:  {OPTION}"
+HOW_TO = (
+    f"{_RISK}"
     "  Get a sandbox:  apt install bubblewrap   (with dnf and pacman it has the same name)\n"
-    "  If bwrap is there but may not make namespaces (many containers; Ubuntu 24.04): run on the "
-    "host, start the container with --security-opt seccomp=unconfined, or allow it in AppArmor.\n"
-    f"  Or accept the risk, for instance in a container made for this alone:  {OPTION}"
+    f"{_ACCEPT}"
+)
+# What bwrap and the students' side say when they may not make namespaces.
+_REFUSALS = ("uid map", "namespace", "RTM_NEWADDR", "Operation not permitted", "Permission denied")
+NAMESPACES = (
+    f"The system does not let it make namespaces. {_RISK}"
+    "  Ubuntu 23.10 and later (AppArmor): write to /etc/apparmor.d/bwrap\n"
+    "      abi <abi/4.0>,\n"
+    "      include <tunables/global>\n"
+    "      profile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }\n"
+    "    and load it:  sudo apparmor_parser -r /etc/apparmor.d/bwrap\n"
+    "    Or for all programs, until the next start of the machine:\n"
+    "      sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0\n"
+    "  In a container: run on the host, or start it with --security-opt seccomp=unconfined "
+    "(and apparmor=unconfined).\n"
+    f"{_ACCEPT}"
 )
 NOT_CONTAINED = (
     "Not contained on this system: the students' code can read and change your files, use the "
@@ -170,8 +187,29 @@ class Zygote:
                 self.process.stderr.read().decode(errors="replace") if self.process.stderr else ""
             )
             reason = hello.get("error") or said.strip()[-600:] or "it ended without a word"
-            tail = f"\n{HOW_TO}" if self.confined and "hreads before" not in reason else ""
-            raise SandboxError(f"the students' side did not start: {reason}{tail}")
+            raise SandboxError(f"the students' side did not start: {reason}{self._how(reason)}")
+
+    def _how(self, reason: str) -> str:
+        """What to do about it, if it is the sandbox that could not be made."""
+        if not self.confined or "hreads before" in reason:
+            return ""
+        return "\n" + (NAMESPACES if any(r in reason for r in _REFUSALS) else HOW_TO)
+
+    def probe(self, limits: dict[str, Any]) -> None:
+        """Start a student's process, to see at once whether it can be confined.
+
+        Raises:
+            SandboxError: if not, with the reason and what to do.
+        """
+        session = self.session(limits)
+        try:
+            session.start(START_LIMIT)
+        except SandboxError as error:
+            reason = str(error).strip().splitlines()[-1]
+            how = self._how(reason)
+            raise SandboxError(f"a student's process did not start: {reason}{how}") from None
+        finally:
+            session.close()
 
     def session(self, limits: dict[str, Any]) -> Session:
         """A fresh process for a submission."""
@@ -182,6 +220,8 @@ class Zygote:
         self.asked.close()
         self.process.kill()
         self.process.wait()
+        if self.process.stderr:
+            self.process.stderr.close()
         if self.folder:
             self.folder.cleanup()
 
@@ -263,6 +303,9 @@ class ColdStart:
     """The student's side where there is no safe fork."""
 
     confined = False
+
+    def probe(self, limits: dict[str, Any]) -> None:
+        """There is nothing that could be refused."""
 
     def wait(self) -> None:
         """There is nothing to wait for."""

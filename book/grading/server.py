@@ -74,6 +74,7 @@ class Server:
         judge.prepare(self.work)
         self.limits = judge.Limits(**settings["limits"])
         self.side.wait()
+        self.side.probe(self.limits.as_dict())
         self.fork = isinstance(self.side, sandbox.Zygote)
         if self.fork and (tasks := _tasks()) != 1:
             raise sandbox.SandboxError(f"the grader has {tasks} threads before its first fork")
@@ -110,7 +111,6 @@ class Server:
         self.selector.register(0, selectors.EVENT_READ, None)
         gc.collect()
         gc.freeze()
-        _libc().prctl(15, b"G-server", 0, 0, 0)
         asked = b""
         open_ = True
         while open_ or self.jobs:
@@ -141,7 +141,6 @@ class Server:
         if job.pid == 0:
             try:
                 _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
-                _libc().prctl(15, b"G-judge", 0, 0, 0)
                 import resource
 
                 resource.setrlimit(resource.RLIMIT_AS, (JUDGE_MB << 20, JUDGE_MB << 20))

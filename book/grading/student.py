@@ -180,7 +180,6 @@ def student(connection: socket.socket, shell: Any, border: Any) -> None:
             except OSError:  # the student's own processes have used up the limit
                 pid = -1
             if pid == 0:
-                _libc().prctl(15, b"G-snap", 0, 0, 0)
                 connection.close()
                 serve(socket.socket(fileno=fds[0]), cells.namespace, border)
             os.close(fds[0])
@@ -322,14 +321,12 @@ def keep(control: socket.socket, data: socket.socket, limits: dict[str, Any], sh
          border: Any, *, confined: bool) -> None:  # fmt: skip
     """The keeper of one submission; when `control` closes, it ends all that the student started."""
     libc = _libc()
-    libc.prctl(15, b"G-keeper", 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if confined:
         unshare(libc, limits["disk_mb"])
     first = os.fork()
     if first == 0:
         try:
-            libc.prctl(15, b"G-first", 0, 0, 0)
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.setsid()
             control.close()
@@ -338,7 +335,6 @@ def keep(control: socket.socket, data: socket.socket, limits: dict[str, Any], sh
                 os.chdir(WORK)
             drop(libc, limits, confined=confined)
             if os.fork() == 0:
-                libc.prctl(15, b"G-student", 0, 0, 0)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 student(data, shell, border)
             data.close()
@@ -430,7 +426,6 @@ def zygote(descriptor: int, settings: dict[str, Any]) -> None:
         return
     asked.send(json.dumps({"ready": True, "version": torch.__version__}).encode())
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    _libc().prctl(15, b"G-zygote", 0, 0, 0)
     gc.collect()
     gc.freeze()
     while True:

@@ -78,7 +78,7 @@ def rows():
                        "threading.Thread(target=spin, daemon=True).start()"), 10),
         "alarm": (submission(first="import signal; signal.alarm(1); signal.setitimer("
                              "signal.ITIMER_REAL, 0.3)", last="import time; time.sleep(1)"),
-                  (0, OTHERS, 10)),
+                  (0, 6, OTHERS, 10)),
         "endless recursion": (q1("return my_softmax(x, dim)"), OTHERS),
         # -- memory, output, disk
         "prints 200 MB": (
@@ -205,6 +205,9 @@ def rows():
                        "    if n > 99: raise ValueError(f'saw {n}')\n    return 2 * n",
                        last="print(open('/tmp/seen').read())\nraise ValueError(open('/tmp/seen').read())"),
             6),
+        "tells the hidden tests to a later one": (
+            q1("open('/tmp/seen', 'a').write(f'kept {x} ')", q2=GAIN.replace(
+                "super().__init__()", "raise ValueError(open('/tmp/seen').read())")), 7),
         # -- junk on the line
         "junk into every file": (
             q1("import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'\\xff' * 99)\n"

@@ -132,6 +132,16 @@ def test_feedback_tells_nothing_of_the_hidden_tests(run):
         assert "<script" not in page
 
 
+def test_a_visible_test_does_not_repeat_what_a_hidden_one_said_before(run):
+    one = row(run, "tells the hidden tests to a later one")
+    lost = {t["id"]: t for t in one["tests"] if not t["passed"]}
+    assert list(lost) == ["t2"]
+    assert "kept" in lost["t2"]["detail"]
+    assert "kept" not in lost["t2"]["reason"]
+    assert "your code raised ValueError" in lost["t2"]["reason"]
+    assert "layer = Gain(3)" in lost["t2"]["reason"]
+
+
 def test_feedback_names_the_mistake(run):
     page = (run["top"] / "pages" / "nan everywhere.html").read_text()
     assert "double(2) == 4" in page

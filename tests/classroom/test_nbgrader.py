@@ -72,6 +72,20 @@ def test_the_release_is_the_one_that_nbgrader_makes(course, tmp_path):
     assert mine.read_text() == theirs.read_text()
 
 
+def test_every_assignment_is_released_as_nbgrader_releases_it(course, tmp_path):
+    # All as notebooks of one assignment: nbgrader's start is paid once.
+    sources = sorted((ROOT / "notebooks" / "assignments").glob("*/*.ipynb"))
+    assert len(sources) >= 13
+    for path in sources:
+        write(course / "c" / "source" / "all", path.name, path.read_bytes())
+    nbgrader(course, "generate_assignment", "all")
+    mine = release(course / "c" / "source" / "all", tmp_path)
+    theirs = sorted((course / "c" / "release" / "all").glob("*.ipynb"))
+    assert [p.name for p in sorted(mine)] == [p.name for p in theirs] == [p.name for p in sources]
+    different = [p.name for p in theirs if p.read_text() != (tmp_path / p.name).read_text()]
+    assert different == []
+
+
 def test_a_course_from_release_to_export(course):
     copied = submission()
     copied["cells"].insert(4, copied["cells"][3])

@@ -138,6 +138,17 @@ def test_what_is_public_anyway_is_no_leak(teacher, tmp_path):
     assert leaks.search([teacher], [tmp_path / "site"], [chapter])[0] == []
 
 
+def test_a_marker_is_a_leak_unless_something_public_explains_it(teacher, tmp_path):
+    guide = b"Write ### BEGIN SOLUTION before it."
+    write(tmp_path, "site/guide.html", guide)
+    (found,), _ = leaks.search([teacher], [tmp_path / "site"])
+    assert found.endswith("the marker 'BEGIN SOLUTION'")
+    public = write(tmp_path, "guide.md", guide)
+    assert leaks.search([teacher], [tmp_path / "site"], [public])[0] == []
+    write(tmp_path, "site/a.txt", b"### BEGIN HIDDEN TESTS")
+    assert len(leaks.search([teacher], [tmp_path / "site"], [public])[0]) == 1
+
+
 def test_the_source_itself_is_a_leak_and_nothing_to_search_is_an_error(teacher, tmp_path, capsys):
     assert run("leaks", teacher, "--in", teacher.parent) == 1
     assert "the teacher's source itself" in capsys.readouterr().out

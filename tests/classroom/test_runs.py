@@ -13,8 +13,9 @@ from random import Random
 import pytest
 from sample import submission, write, write_source
 
-from book.grading import feedback, submissions
+from book.grading import feedback, sandbox, submissions
 from book.grading.journal import BusyError, Journal, run_key
+from book.grading.judge import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = shutil.which("bwrap") is not None
@@ -184,6 +185,51 @@ def test_without_a_sandbox_it_refuses_and_says_how_to_get_one(course, tmp_path):
     assert one.returncode == 2
     assert "apt install bubblewrap" in errors
     assert "--unsafe-no-sandbox" in errors
+
+
+REFUSALS = [
+    "bwrap: setting up uid map: Permission denied",
+    "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted",
+    "bwrap: No permissions to create new namespace, likely because the kernel does not allow "
+    "non-privileged user namespaces.",
+]
+
+
+@pytest.mark.parametrize("said", REFUSALS)
+def test_a_system_that_refuses_namespaces_is_named_with_the_remedy(course, tmp_path, said):
+    if not sys.platform.startswith("linux"):
+        pytest.skip("there is no sandbox to refuse")
+    teacher, given, _ = course
+    fake = tmp_path / "bin" / "bwrap"
+    fake.parent.mkdir()
+    fake.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    path = f"{fake.parent}{os.pathsep}{os.environ['PATH']}"
+    one = start(teacher, given, env={**os.environ, "PATH": path})
+    _, errors = one.communicate(timeout=300)
+    assert one.returncode == 2
+    assert said in errors
+    for remedy in ("/etc/apparmor.d/bwrap", "apparmor_restrict_unprivileged_userns=0",
+                   "--security-opt", "--unsafe-no-sandbox"):  # fmt: skip
+        assert remedy in errors
+    assert "apt install" not in errors
+    assert "Traceback" not in errors
+
+
+@needs_sandbox
+def test_a_refusal_inside_the_sandbox_is_seen_before_the_first_submission():
+    # bwrap may start and what is done in it be refused, as some AppArmor profiles have it.
+    side = sandbox.Zygote(confined=True, preload=[])
+    try:
+        side.wait()
+        side.probe(Limits().as_dict())
+        with pytest.raises(sandbox.SandboxError, match="mounting the work folder") as caught:
+            side.probe({**Limits().as_dict(), "disk_mb": -1})
+        assert "Traceback" not in str(caught.value)
+        assert "--unsafe-no-sandbox" in str(caught.value)
+        assert "/etc/apparmor.d/bwrap" in side._how("private mounts: Permission denied")
+    finally:
+        side.close()
 
 
 @pytest.mark.parametrize("option", ["--unsafe-no-sandbox", "--cold"])

@@ -1,6 +1,7 @@
 """Every checker accepts what is right and names what is wrong. One test for all chapters."""
 
 import pytest
+import torch
 
 from book.checkers import exercises
 from book.checkers.core import grade
@@ -62,3 +63,15 @@ def test_an_untouched_stub_is_not_called_wrong(name):
     report = grade(name, ALL[name], stub)
     assert not report.attempted
     assert not report.passed
+
+
+@pytest.mark.parametrize("largest", ["x.max()", "x.amax()", "x.detach().max()"])
+def test_one_maximum_for_all_rows_is_named_however_it_is_taken(largest):
+    def softmax(x, dim):
+        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        e = torch.exp(wide - eval(largest, {"x": wide}))
+        return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+    report = grade("softmax.softmax", ALL["softmax.softmax"], softmax)
+    assert report.looks_like is not None
+    assert report.looks_like.name == "one maximum for the whole tensor"
