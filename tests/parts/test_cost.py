@@ -143,6 +143,7 @@ def test_traffic_counts_reading_and_writing_and_no_views():
     with cost.Traffic() as moved:
         torch.sin(x.double())
     assert moved.bytes == 80 * (4 + 8) + 80 * (8 + 8)
+    assert moved.operators == ["aten._to_copy.default", "aten.sin.default"]
     with cost.Traffic() as moved:
         x.mul_(2)
     assert moved.bytes == 2 * 80 * 4
@@ -165,6 +166,7 @@ WRONG = {
     "peak_flops": lambda: cost.roofline(1.0, 0.0, 1.0),
     "bandwidth": lambda: cost.time_bound(1.0, 1.0, 1.0, 0.0),
     "tiles must have 2": lambda: cost.padded_fraction((1, 2), (1,)),
+    "tiles must have 1": lambda: cost.padded_fraction((1,), (1, 2)),
     "tiles must be positive": lambda: cost.padded_fraction((1,), (0,)),
     "batch": lambda: cost.model_flops(LLAMA_7B, 0, 1),
     "key_len": lambda: cost.forward_bytes(LLAMA_7B, 1, 0),
