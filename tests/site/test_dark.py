@@ -1,0 +1,12 @@
+"""Protects the contrast of every page in dark mode."""
+
+import pytest
+from axe import complaints
+from test_everyone import PAGES
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != "index.html"])
+def test_axe_finds_nothing_in_the_dark(visitor, name):
+    page = visitor.open(name, color_scheme="dark", viewport={"width": 1280, "height": 900})
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert complaints(page, "contrast") == []
