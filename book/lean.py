@@ -37,6 +37,12 @@ SEARCH = (
     "searchtools.js",
     "sphinx_highlight.js",
 )
+_SEARCH_REPAIRS = (
+    # Parts of a word are found from three letters on; two signs are a whole word in Chinese.
+    ("if (word.length > 2) {", "if (word.length > 2 || /[^\\x00-\\x7f]/.test(word)) {"),
+    # The line of tools under a title is no text that an excerpt should begin with.
+    ('[".headerlink", "script", "style"]', '[".headerlink", ".tp-tools", "script", "style"]'),
+)
 # Before the first paint, so that no page flashes in the wrong colours.
 THEME = (
     '{const d=document.documentElement.dataset;let m="auto";'
@@ -97,17 +103,16 @@ def make_lean(out: Path, book: Book) -> None:
     used = Used.by([*bodies.values()], script)
     css = "\n".join(s.read_text(encoding="utf-8") for s in sheets)
     css += "".join(f".{name}{{{rule}}}" for rule, name in inline.items())
-    tall = range(200, 4001, 200)
-    css += "".join(f'[data-tall="{h}"]{{contain-intrinsic-block-size:auto {h}px}}' for h in tall)
+    tall = {h for text in bodies.values() for h in re.findall(r'<section data-tall="(\d+)"', text)}
+    css += "".join(f'[data-tall="{h}"]{{--tp-tall:{h}px}}' for h in sorted(tall, key=int))
     css = purged(css, used) + _icons(out, used.words)
     style_name = _write(out / "_static", "book", ".css", css)
     script_name = _write(out / "_static", "book", ".js", script)
     search = "\n".join((out / "_static" / name).read_text(encoding="utf-8") for name in SEARCH)
-    # Parts of a word are found from three letters on; two signs are a whole word in Chinese.
-    short = "if (word.length > 2) {"
-    if short not in search:
-        raise ValueError(f"Sphinx's searchtools.js has changed: it has no {short!r}")
-    search = search.replace(short, "if (word.length > 2 || /[^\\x00-\\x7f]/.test(word)) {")
+    for theirs, ours in _SEARCH_REPAIRS:
+        if theirs not in search:
+            raise ValueError(f"Sphinx's searchtools.js has changed: it has no {theirs!r}")
+        search = search.replace(theirs, ours)
     search_name = _write(out / "_static", "search", ".js", search)
 
     for path, text in bodies.items():
@@ -405,6 +410,9 @@ _REPAIRS = (
     ),
     # The column of chapters is a place of the page that one can jump to.
     (r'(<div id="pst-primary-sidebar")', r'\1 role="complementary" aria-label="The book"'),
+    # A role that was given up, in a list that may not hold what stands between such entries.
+    (r'(<div) role="list"( class="citation-list")', r"\1\2"),
+    (r' role="doc-biblioentry"', ""),
     # The empty corner of a table heads nothing.
     (r'<th class="head[^"]*">\s*(?:<p>\s*</p>)?\s*</th>', "<td></td>"),
 )
@@ -498,7 +506,7 @@ def _hidden_icon(match: re.Match[str]) -> str:
     )
 
 
-_LINE = 24  # pixels
+_LINE, _BOX = 24, 60  # pixels: a line of text, a closed box
 
 
 def _sections(text: str) -> str:
@@ -514,16 +522,17 @@ def _sections(text: str) -> str:
 
 
 def _height(html: str) -> int:
-    """About the height of a section, in steps of 200 pixels up to 4000."""
-    shown = re.sub(r"<details\b.*?</details>", "<p></p>", html, flags=re.S)
+    """About the height of a section on a desk, in steps of 200 pixels; folded boxes are closed."""
+    boxes = len(re.findall(r'<details\b[^>]*class="[^"]*\b(?:tp-fold|sd-dropdown)\b', html))
+    shown = re.sub(r"<details\b.*?</details>", "", html, flags=re.S)
     images = sum(int(h) for h in re.findall(r'<img[^>]*\bheight="(\d+)"', shown))
     code = sum(m.count("\n") for m in re.findall(r"<pre>.*?</pre>", shown, re.S))
     text = re.sub(r"<(pre|math|script)\b.*?</\1>", "", shown, flags=re.S)
     lines = len(re.sub(r"<[^>]+>", "", text).split()) / 13
     blocks = len(re.findall(r"<(?:p|li|h\d|pre|tr|div class=\"math-display)\b", shown))
     explorers = 430 * shown.count("tp-explorer")
-    height: float = images + 19 * code + _LINE * lines + 26 * blocks + explorers
-    return min(4000, max(200, 200 * round(height / 200)))
+    height: float = images + 19 * code + _LINE * lines + 26 * blocks + explorers + _BOX * boxes
+    return max(200, 200 * round(height / 200))
 
 
 # ---------------------------------------------------------------- the style sheet

@@ -190,22 +190,6 @@
     for (const box of all("article :is(.math-display, pre, table, .cell_output, p:has(math), li:has(> math))")) near.observe(box);
   }
 
-  // ---- a screen reader is told nothing of a section that is not laid out. So all of them are, one
-  // at a time, when the page has come to rest.
-  function layOut() {
-    const waiting = all("[data-tall]");
-    const later = globalThis.requestIdleCallback || ((job) => setTimeout(job, 50));
-    const step = () => {
-      const section = waiting.shift();
-      if (!section) { root.dataset.laidOut = ""; return; }
-      section.style.contentVisibility = "visible";
-      later(step);
-    };
-    const start = () => setTimeout(() => later(step), 6000);
-    if (document.readyState === "complete") start();
-    else addEventListener("load", start);
-  }
-
   // ---- where the reader is: in the contents of the page and in the list of chapters
   function place() {
     const links = new Map(all("#pst-page-toc-nav a[href^='#']").map((a) => [decodeURIComponent(a.hash.slice(1)), a]));
@@ -353,7 +337,7 @@
 
   // One job at a time, so that the page answers in between.
   const jobs = [colours, search, menus, () => column("primary", "(min-width: 992px)"),
-    () => column("secondary", "(min-width: 1200px)"), unfold, printing, progress, copying, sideways, place, found, layOut];
+    () => column("secondary", "(min-width: 1200px)"), unfold, printing, progress, copying, sideways, place, found];
   const next = () => {
     jobs.shift()();
     if (jobs.length) setTimeout(next);

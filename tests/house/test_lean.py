@@ -155,8 +155,11 @@ def test_an_element_is_removed_with_what_is_in_it_and_nothing_else():
 def test_a_longer_section_is_taken_to_be_taller():
     short, long = ("<section><h2>a</h2>" + "<p>one two three</p>" * n for n in (3, 60))
     assert 200 <= lean._height(short) < lean._height(long) <= 4000
+    assert lean._height("<pre>" + "code\n" * 1000 + "</pre>") >= 15_000
     assert lean._height('<img height="900">') >= 800
-    assert lean._height("<details>" + "<p>hidden</p>" * 90 + "</details>") == 200
+    box = '<details class="tp-fold solution">' + "<p>hidden</p>" * 90 + "</details>"
+    assert lean._height(box) == 200
+    assert lean._height(box * 20) >= 1000
 
 
 # ---------------------------------------------------------------- the whole

@@ -78,8 +78,8 @@ def test_anchors_are_made_of_words_and_stay(built):
         page = (built / name).read_text(encoding="utf-8")
         sections = re.findall(r'<section\b[^>]*\bid="([^"]+)"[^>]*>\s*<h[1-6]', page)
         assert len(sections) >= 8
-        # A title that a chapter has twice gets a number the second time; each is a weak anchor.
-        assert sum(re.fullmatch(r"id\d+", s) is not None for s in sections) <= 1, name
+        # A title that a chapter has twice would get a number, which changes with the order.
+        assert not [s for s in sections if re.fullmatch(r"id\d+", s)], name
         equations = re.findall(r'<div class="math-display" id="([^"]+)"', page)
         assert all(e.startswith("equation-eq-") for e in equations)
 
