@@ -5,6 +5,7 @@
 - Figures take the alt text that `book.figures.show` stored with them.
 - Launch buttons point to the repository that the book was built from; without one there are none.
 - Nothing on a page comes from another host, and the build fails if something would.
+- What the pages load is cut down to what they use (`book.lean`).
 - A missing page, a traceback, an image without alt text, a dead link: each fails the build.
 """
 
@@ -33,11 +34,15 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from book import checked, errata, glossary, names, quiz
+from book import checked, errata, glossary, lean, names, quiz
 from book.chapters import ROOT
 
 logger = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
+SUMMARY = (
+    "An interactive book: every part of a Transformer derived, checked by machine, built in torch,"
+    " compared with the official operators, and explored without a kernel."
+)
 # Without macros: every chapter uses plain LaTeX, so that Jupyter renders it too.
 _latex = LatexToMathML(fancy_error=False)
 
@@ -95,7 +100,7 @@ def _math_font(out: Path) -> None:
     for page in out.rglob("*.html"):
         for math in re.findall(r"<math.*?</math>", page.read_text(encoding="utf-8"), re.S):
             text |= set(unescape(re.sub(r"<[^>]+>", "", math)))
-    options = subset.Options(flavor="woff", layout_features=["*"])
+    options = subset.Options(flavor="woff", layout_features=["*"], hinting=False)
     # ziamath is here for the font in it; importing it would be slow and warns.
     (file,) = (f for f in files("ziamath") or [] if f.name == "STIXTwoMath-Regular.ttf")
     font = subset.load_font(file.locate(), options)
@@ -347,6 +352,8 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
         return
     out = Path(app.outdir)
     _math_font(out)
+    address = lean.address_of(dict(os.environ), repository_url())
+    lean.make_lean(out, lean.Book(app.config.html_title or app.config.project, SUMMARY, address))
     if problems := site_problems(out, set(app.env.found_docs)):
         raise ExtensionError("the site must not be published:\n  " + "\n  ".join(problems))
 
@@ -366,8 +373,11 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_js_file("explorer.js", loading_method="defer")
     app.add_js_file("pages.js", loading_method="defer")
     app.connect("source-read", _fill_in)
+    # Every page is made lean after it was written, so every page has to be written.
+    app.connect("env-updated", lambda app, env: sorted(env.found_docs))
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _tested_with)
     app.connect("html-page-context", _only_ours, priority=900)
-    app.connect("build-finished", _finish)
+    # After the theme, which writes its colours for code at that moment.
+    app.connect("build-finished", _finish, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,7 +17,11 @@
   };
   const svg = (parent, tag, attributes, text) => {
     const node = document.createElementNS(SVG, tag);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    for (const [key, value] of Object.entries(attributes)) {
+      // A policy may forbid styles in attributes, and allows them from a script.
+      if (key === "style") node.style.cssText = value;
+      else node.setAttribute(key, value);
+    }
     if (text !== undefined) node.textContent = text;
     parent.append(node);
     return node;

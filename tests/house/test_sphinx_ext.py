@@ -282,8 +282,10 @@ def test_a_problem_stops_the_build(tmp_path, monkeypatch):
         builder=SimpleNamespace(name="html"),
         outdir=str(tmp_path),
         env=SimpleNamespace(found_docs={"lost"}),
+        config=SimpleNamespace(html_title="", project="A book"),
     )
     monkeypatch.setattr(sphinx_ext, "_math_font", lambda out: None)
+    monkeypatch.setattr(sphinx_ext.lean, "make_lean", lambda out, book: None)
     with pytest.raises(sphinx_ext.ExtensionError, match=r"lost\.html: the page is missing"):
         sphinx_ext._finish(app, None)
     app.env.found_docs = set()

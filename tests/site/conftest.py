@@ -35,18 +35,28 @@ QUIET = [
 
 
 @pytest.fixture(scope="session")
-def browser():
+def start():
+    """Starts a browser; what else it should be told goes into the arguments."""
     names = ("chromium", "chromium-browser", "google-chrome")
     found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as playwright:
-        try:
-            chromium = playwright.chromium.launch(executable_path=found, args=QUIET)
-        except Error as error:
-            if found or os.environ.get("REQUIRE_BROWSER") == "1":
-                pytest.fail(f"{INSTALL}\n{error}")
-            pytest.skip(INSTALL)
-        yield chromium
-        chromium.close()
+
+        def begin(*options):
+            try:
+                return playwright.chromium.launch(executable_path=found, args=[*QUIET, *options])
+            except Error as error:
+                if found or os.environ.get("REQUIRE_BROWSER") == "1":
+                    pytest.fail(f"{INSTALL}\n{error}")
+                pytest.skip(INSTALL)
+
+        yield begin
+
+
+@pytest.fixture(scope="session")
+def browser(start):
+    chromium = start()
+    yield chromium
+    chromium.close()
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):

@@ -209,7 +209,8 @@ def test_an_explorer_costs_at_most_150_kb_on_the_wire(built, name, record_proper
     page = (built / name).read_text(encoding="utf-8")
     islands = [island.encode() for island in ISLAND.findall(page)]
     assert [json.loads(island) for island in islands] == BOOK[name]
-    shared = [(built / "_static" / f).read_bytes() for f in ("explorer.js", "explorer.css")]
+    shared = [f.read_bytes() for f in sorted((built / "_static").glob("book-*.?s*"))]
+    assert len(shared) == 2
     packed = sum(len(gzip.compress(part, 6)) for part in shared)
     sizes = {
         spec["title"]: (len(island), len(gzip.compress(island, 6)) + packed)
@@ -217,7 +218,7 @@ def test_an_explorer_costs_at_most_150_kb_on_the_wire(built, name, record_proper
     }
     record_property("bytes per explorer (raw, gzip with script and style)", sizes)
     assert all(raw <= BUDGET and sent <= BUDGET for raw, sent in sizes.values()), sizes
-    assert packed < 10_000
+    assert packed < 35_000  # the script and style of the whole site
 
 
 @pytest.mark.parametrize(("motion", "steps"), [("reduce", 1), ("no-preference", 4)])
@@ -329,7 +330,8 @@ def test_a_live_notebook_draws_what_the_page_draws(opened):
     name = "notebooks/08_normalization.html"
     page = opened(name)
     on_page = [state(mounted(page, number)) for number in range(len(BOOK[name]))]
-    blank = opened("search.html")
+    # A notebook has no policy, and its front end comes as a module.
+    blank = opened("search.html", bypass_csp=True)
     for spec, expected in zip(BOOK[name], on_page, strict=True):
         drawn = blank.evaluate_handle(
             """async ([esm, spec]) => {
@@ -350,7 +352,9 @@ def test_a_live_notebook_draws_what_the_page_draws(opened):
 
 def test_the_script_and_style_of_the_site_are_those_of_the_book(built):
     assert built == SITE
-    for file in ("explorer.js", "explorer.css"):
-        assert (built / "_static" / file).read_bytes() == (STATIC / file).read_bytes(), (
-            "run `make book`"
-        )
+    [script] = (built / "_static").glob("book-*.js")
+    there = script.read_text(encoding="utf-8")
+    lines = (STATIC / "explorer.js").read_text(encoding="utf-8").splitlines()
+    wanted = [line.strip() for line in lines if line.strip() and line.strip()[:2] != "//"]
+    assert len(wanted) > 100
+    assert "\n".join(wanted) in there, "run `make book`"

@@ -1,0 +1,81 @@
+"""Asks axe-core, which comes in the package axe-playwright-python, what is wrong with a page."""
+
+from functools import cache
+from importlib.resources import files
+
+from test_pages import UNFOLD
+
+# Everything was near once, so that the page's script has seen it.
+PASS_BY = """async () => {
+  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  for (let y = 0; y < document.documentElement.scrollHeight; y += 1300) {
+    scrollTo(0, y);
+    await frame();
+  }
+  scrollTo(0, 0);
+  await frame();
+}"""
+# Nothing is on its way from one colour to another, and what is many times the same is made small,
+# or axe would take minutes: a coloured piece of code keeps its element where such a piece occurs
+# for the first time in such a place, and all formulas but some keep their text and lose their
+# inner elements.
+READY = """() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("* { transition: none !important }");
+  document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+  const known = new Set();
+  for (const piece of document.querySelectorAll("article pre *")) {
+    const place = piece.closest(".cell_output, .cell_input, .admonition, .sd-card")?.className;
+    const kind = `${place} ${piece.className}`;
+    if (known.has(kind)) piece.replaceWith(...piece.childNodes);
+    known.add(kind);
+  }
+  for (const math of [...document.querySelectorAll("article math")].slice(12)) {
+    math.textContent = math.textContent;
+  }
+}"""
+RUN = """async (question) => {
+  const options = {
+    structure: { rules: { "color-contrast": { enabled: false } } },
+    // No finger misses its aim. A rule of WCAG 2.2, which axe leaves out if it is not asked.
+    size: { runOnly: ["target-size"] },
+    contrast: { runOnly: ["color-contrast"] },
+  };
+  if (question === "contrast") {
+    // It is slow to find out, and equal in equal things: some of each kind stand for all.
+    const alike = ["tr", ".tp-erratum", "dd", "dt", "li", "pre:not(:has(*))", ".tp-panel text"];
+    for (const kind of alike) {
+      const all = [...document.querySelectorAll(`article ${kind}`)];
+      for (const one of all.slice(8)) if (!one.querySelector("[class]")) one.textContent = "";
+    }
+    for (const one of [...document.querySelectorAll("section:has(> .tp-erratum)")].slice(8)) {
+      one.remove();
+    }
+  }
+  const { passes, violations } = await axe.run(document, options[question]);
+  const told = (n) => n.html.slice(0, 120) + " — " + (n.any[0] || n.all[0] || n.none[0])?.message;
+  const found = violations.map((v) => [v.id, v.nodes.length, ...v.nodes.slice(0, 2).map(told)]);
+  return { passes: passes.length, found: found.map((parts) => parts.join(" ")) };
+}"""
+
+
+@cache
+def source() -> str:
+    """The script of axe-core."""
+    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+
+
+def complaints(page, question: str) -> list[str]:
+    """What axe finds in the `structure`, the `size` of controls or the `contrast` of this page.
+
+    The last of them leaves out what is many times the same, so it should be asked last.
+    """
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(UNFOLD)
+        if question == "structure":
+            page.evaluate(PASS_BY)
+        page.evaluate(READY)
+        page.evaluate(source())
+    answer = page.evaluate(RUN, question)
+    assert answer["passes"] >= (20 if question == "structure" else 1), "axe has looked at nothing"
+    return answer["found"]

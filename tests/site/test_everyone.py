@@ -1,0 +1,264 @@
+"""Protects the readers who do not see, do not use a mouse, enlarge, print, or want no motion."""
+
+import re
+
+import pytest
+from axe import complaints
+from test_pages import CHAPTERS, OVERFLOW, UNFOLD, listed
+from visiting import Visitor
+
+PAGES = [*(f"{name}.html" for name in listed()), "search.html", "index.html"]
+CHAPTER = "notebooks/08_normalization.html"
+WIDE = "(e) => e.checkVisibility() && e.scrollWidth > e.clientWidth"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(visitor, name):
+    page = visitor.open(name, viewport={"width": 1280, "height": 900})
+    if name == "index.html":
+        page.wait_for_url(re.compile(r"book/pages/index\.html"))
+    assert complaints(page, "structure") == []
+    assert complaints(page, "contrast") == []
+
+
+def test_axe_finds_what_is_planted(visitor):
+    page = visitor.open("book/pages/quiz.html")
+    page.evaluate(
+        """() => {
+          const image = new Image();
+          image.src = "../../_static/favicon.svg";
+          const pale = document.createElement("p");
+          pale.style.color = "#ccc";
+          pale.textContent = "Hardly to be read";
+          document.querySelector("article").prepend(image, pale, document.createElement("button"));
+          for (const name of ["one", "two"]) {
+            const tiny = document.createElement("button");
+            tiny.textContent = name;
+            tiny.style.cssText = "font-size: 5px; padding: 0; border: 0; display: block";
+            document.querySelector("article").prepend(tiny);
+          }
+        }"""
+    )
+    found = [
+        *complaints(page, "structure"),
+        *complaints(page, "size"),
+        *complaints(page, "contrast"),
+    ]
+    assert {"image-alt", "button-name", "target-size", "color-contrast"} <= {
+        complaint.split()[0] for complaint in found
+    }
+
+
+def focused(page):
+    return page.evaluate(
+        """() => {
+          const e = document.activeElement;
+          return [e.tagName, e.className, e.textContent.trim()];
+        }"""
+    )
+
+
+def test_the_first_key_leads_past_the_navigation(visitor):
+    page = visitor.open(CHAPTER)
+    page.keyboard.press("Tab")
+    assert focused(page)[2] == "Skip to main content"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#main-content")
+
+
+def test_the_search_opens_and_closes_by_keyboard_and_finds(visitor):
+    page = visitor.open(CHAPTER)
+    page.keyboard.press("Control+k")
+    assert page.locator("#pst-search-dialog input").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#pst-search-dialog input").is_visible()
+    page.locator(".search-button-field").press("Enter")
+    page.keyboard.type("softmax")
+    page.keyboard.press("Enter")
+    page.wait_for_url(re.compile(r"search\.html\?q=softmax"))
+    page.wait_for_selector("#search-results li a")
+
+
+def test_the_menu_of_downloads_works_by_keyboard(visitor):
+    page = visitor.open(CHAPTER)
+    button = page.locator(".dropdown-download-buttons > button")
+    button.press("ArrowDown")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.locator(".dropdown-download-buttons a").first.evaluate(
+        "(e) => e === document.activeElement && e.checkVisibility()"
+    )
+    page.keyboard.press("Escape")
+    assert button.get_attribute("aria-expanded") == "false"
+    assert button.evaluate("(e) => e === document.activeElement")
+
+
+def test_the_columns_open_and_close_by_keyboard_on_a_phone(visitor):
+    page = visitor.open(CHAPTER, viewport={"width": 390, "height": 800})
+    for side in ("primary", "secondary"):
+        link = page.locator(f"#pst-{side}-sidebar-modal a").first
+        page.locator(f".{side}-toggle").press("Enter")
+        link.wait_for(state="visible")
+        page.keyboard.press("Escape")
+        assert not page.locator(f"#pst-{side}-sidebar-modal").is_visible()
+        assert page.locator(f"#pst-{side}-sidebar a").count() > 5
+        assert f"{side}-toggle" in focused(page)[1]
+
+
+def test_colours_change_by_keyboard_and_stay(visitor):
+    page = visitor.open(CHAPTER, color_scheme="light")
+    button = page.locator(".theme-switch-button")
+    themes = []
+    for _ in range(3):
+        button.press("Enter")
+        themes.append(page.evaluate("document.documentElement.dataset.theme"))
+    assert set(themes) == {"dark", "light"}
+    button.press("Enter")
+    kept = page.evaluate("document.documentElement.dataset.theme")
+    assert kept == "dark"
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_solution_opens_by_keyboard_and_a_link_into_it_opens_it(visitor):
+    page = visitor.open(CHAPTER)
+    solution = page.locator("details.solution").first
+    assert not solution.evaluate("(e) => e.open")
+    solution.locator("summary").first.press("Enter")
+    assert solution.evaluate("(e) => e.open")
+    inner = solution.evaluate(
+        "(e) => { e.open = false; return (e.querySelector('section').id = 'aim'); }"
+    )
+    page.evaluate(f"location.hash = '{inner}'")
+    page.wait_for_selector("details.solution[open]")
+
+
+def test_code_is_copied_by_keyboard(visitor):
+    page = visitor.open(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
+    block = page.locator("article .cell_input div.highlight").first
+    block.scroll_into_view_if_needed()
+    block.locator("button.copybtn").press("Enter")
+    page.wait_for_selector("button[aria-label=Copied]")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("import matplotlib")
+    assert copied == block.locator("pre").inner_text().strip("\n")
+
+
+def test_what_is_wider_than_a_phone_is_reached_by_keyboard(visitor):
+    page = visitor.open(CHAPTER, viewport={"width": 320, "height": 800})
+    page.evaluate(UNFOLD)
+    wide = page.locator("article .math-display, article pre")
+    last = next(e for e in wide.all() if e.evaluate(WIDE))
+    last.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    assert last.get_attribute("tabindex") == "0"
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_page_can_be_read_at_twice_its_size(visitor, name):
+    page = visitor.open(name, viewport={"width": 640, "height": 450})
+    assert page.evaluate(OVERFLOW) == []
+    assert page.locator("article h1").is_visible()
+
+
+def test_every_heading_and_formula_is_told_to_a_screen_reader(start, served, built):
+    # With a screen reader Chromium tells of everything on a page, also of the sections that it has
+    # not laid out yet. No mouse and no key has touched the page here.
+    chromium = start("--force-renderer-accessibility")
+    visitor = Visitor(chromium, served, built)
+    for name in CHAPTERS:
+        page = visitor.open(name, viewport={"width": 1280, "height": 900})
+        written = page.evaluate(
+            """() => {
+              const folded = (e) => e.closest("details");
+              const count = (what) =>
+                [...document.querySelectorAll(`article ${what}`)].filter((e) => !folded(e)).length;
+              return [count("math"), count(":is(h1, h2, h3, h4)")];
+            }"""
+        )
+        session = page.context.new_cdp_session(page)
+        tree = session.send("Accessibility.getFullAXTree")["nodes"]
+        roles = [node["role"]["value"] for node in tree if not node["ignored"] and "role" in node]
+        assert min(written) >= 8, (name, written)
+        assert sum(role in ("math", "MathMLMath") for role in roles) >= written[0], name
+        assert roles.count("heading") >= written[1], name
+        page.context.close()
+    chromium.close()
+    assert visitor.heard() == []
+
+
+def test_nothing_moves_for_readers_who_asked_for_that(visitor):
+    page = visitor.open(CHAPTER, reduced_motion="reduce")
+    moving = page.evaluate(
+        """() => [...document.querySelectorAll("*")].filter((e) => {
+          const s = getComputedStyle(e);
+          return s.scrollBehavior === "smooth" || s.animationName !== "none"
+            || s.transitionProperty !== "none" && parseFloat(s.transitionDuration) > 0;
+        }).length"""
+    )
+    assert moving == 0
+
+
+@pytest.mark.parametrize("wanted", [True, False], ids=["with", "without"])
+def test_a_chapter_prints_with_its_solutions_or_without(visitor, wanted):
+    page = visitor.open(CHAPTER)
+    page.locator("#tp-with-solutions").set_checked(wanted)
+    page.reload()
+    assert page.locator("#tp-with-solutions").is_checked() == wanted, "the choice was not kept"
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("article h1").is_visible()
+    solution = page.locator("details.solution")
+    assert solution.count() >= 3
+    assert all(s.is_visible() == wanted for s in solution.all())
+    if wanted:
+        assert solution.first.locator("pre").first.is_visible()
+    others = page.locator("article details:not(.solution)")
+    assert all(o.evaluate("(e) => e.open || e.closest('.solution') !== null") for o in others.all())
+    for gone in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".tp-tools", ".prev-next-footer"):
+        assert not page.locator(gone).first.is_visible(), gone
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert not solution.first.evaluate("(e) => e.open")
+
+
+def test_a_chapter_becomes_a_document_of_many_pages(visitor):
+    page = visitor.open(CHAPTER)
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) >= 10
+
+
+def test_progress_is_kept_in_this_browser_and_can_be_forgotten(visitor):
+    page = visitor.open("book/pages/index.html")
+    line = page.locator(".tp-progress")
+    line.filter(has_text="You have read 0 of").wait_for()
+    page.goto(visitor.url(CHAPTER))
+    page.keyboard.press("End")
+    page.wait_for_timeout(300)
+    page.keyboard.press("End")
+    page.wait_for_function(
+        "() => (localStorage.getItem('transformer-parts-read') || '').includes('08_')"
+    )
+    page.goto(visitor.url("book/pages/index.html"))
+    line.filter(has_text="You have read 1 of").wait_for()
+    assert page.locator("#pst-primary-sidebar .tp-sign").count() == 1
+    line.locator("button").press("Enter")
+    line.filter(has_text="You have read 0 of").wait_for()
+
+
+def test_a_page_works_where_nothing_may_be_kept(visitor):
+    context = visitor.context()
+    context.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new Error('forbidden'); } })"
+    )
+    page = context.new_page()
+    page.goto(visitor.url(CHAPTER))
+    page.locator(".theme-switch-button").press("Enter")
+    page.locator("button.copybtn").first.wait_for(state="attached")
+    assert page.locator("#tp-with-solutions").is_checked()
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_a_chapter_says_how_long_it_takes_and_offers_its_notebook(built, name):
+    page = (built / name).read_text(encoding="utf-8")
+    [line] = re.findall(r'<p class="tp-tools">(.*?)</p>', page, re.S)
+    assert re.search(r"Reading time [1-9]\d* minutes", line)
+    [source] = re.findall(r'href="([^"]+)" download', line)
+    assert (built / name).parent.joinpath(source).resolve().stat().st_size > 1000
