@@ -1,4 +1,4 @@
-"""Finding Chromium: the program that draws the pages."""
+"""Finding Chromium: the program that draws the pages, for the books and for the tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 INSTALL = (
-    "the PDF and the EPUB are drawn by Chromium, and none was found: install it (Debian, Ubuntu:"
-    " apt-get install chromium), name one in the variable CHROMIUM, or run"
+    "the PDF, the EPUB and the browser tests need Chromium, which does not start here: install it"
+    " (Debian, Ubuntu: apt-get install chromium), name one in the variable CHROMIUM, or run"
     " `.venv/bin/playwright install chromium`"
 )
-# A browser speaks to its maker on its own. This one resolves no name at all.
+# A browser speaks to its maker on its own. This one resolves no name but that of this machine.
 QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
@@ -25,26 +25,33 @@ QUIET = [
     "--disable-sync",
     "--no-first-run",
     "--no-pings",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
 ]
+
+
+def program() -> str | None:
+    """The Chromium in the variable CHROMIUM, else on the PATH; None leaves it to Playwright."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A running Chromium: the one in the variable CHROMIUM, else on the PATH, else Playwright's.
+    """A running Chromium: that of `program`, else Playwright's.
 
     Raises:
-        RuntimeError: if there is none; the message says how to get it.
+        RuntimeError: if there is none, or it does not start; the message says how to get one.
     """
     from playwright.sync_api import Error, sync_playwright
 
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    found = program()
     with sync_playwright() as playwright:
         try:
             browser = playwright.chromium.launch(executable_path=found, args=QUIET)
         except Error as error:
             first = str(error).strip().splitlines()[0]
             raise RuntimeError(f"{INSTALL}\n({found or 'Playwright'}: {first})") from None
-        yield browser
-        browser.close()
+        try:
+            yield browser
+        finally:
+            browser.close()

@@ -1,7 +1,8 @@
 // Runs in a page of the built site. Returns its article as XHTML that needs no script: explorers
 // drawn in their first state, everything that folds opened, ids and links as they are in the book.
-// `pages` maps the address of every page of the book to its name there; `number` is the chapter's.
-({ pages, number }) => {
+// `pages` maps the address of every page of the book to its name there; `number` is the chapter's;
+// `title` is what the page is called in the book, where that differs from its heading on the site.
+({ pages, number, title: called }) => {
   const here = (address) => pages[address.split(/[?#]/)[0]];
   const name = here(location.href);
   // Unique in the whole book, and a name that XML allows.
@@ -61,15 +62,19 @@
 
   // ---- what only works on a screen
   const SCREEN = "script, style, link, button, .headerlink, .tp-filter, .tp-choice, .tp-score, .tp-hint, "
-    + ".toctree-wrapper, .sd-summary-state-marker";
+    + ".tp-tools, .tp-progress, .pst-js-only, input, .toctree-wrapper, .sd-summary-state-marker";
   all(SCREEN).forEach((node) => node.remove());
   for (const fold of all("details")) {
     const summary = fold.querySelector(":scope > summary");
     summary.remove();
     const question = summary.querySelector(".sd-summary-text");
-    fold.replaceWith(question
-      ? make("div", "tp-unfolded", make("p", "tp-question", ...question.childNodes), ...fold.childNodes)
-      : make("div", "tp-aside", ...fold.childNodes));
+    if (question) fold.replaceWith(make("div", "tp-unfolded", make("p", "tp-question", ...question.childNodes), ...fold.childNodes));
+    else if (fold.matches(".admonition:not(.hide)")) { // an admonition that folds, such as a solution, stays one
+      fold.classList.remove("tp-fold");
+      const box = make("div", fold.className, make("p", "admonition-title", ...summary.childNodes), ...fold.childNodes);
+      if (fold.id) box.id = fold.id;
+      fold.replaceWith(box);
+    } else fold.replaceWith(make("div", "tp-aside", ...fold.childNodes));
   }
 
   // ---- MathML 3, the version of e-readers, sets these two on fewer elements than browsers do
@@ -82,6 +87,15 @@
     }
     node.replaceWith(style);
     style.append(node);
+  });
+
+  // ---- a card that is a link as a whole: its title becomes the link
+  all("a.sd-hide-link-text").forEach((link) => {
+    const title = link.closest(".sd-card")?.querySelector(".sd-card-title");
+    if (title) {
+      link.replaceChildren(...title.childNodes);
+      title.append(link);
+    }
   });
 
   // ---- links, ids, pictures
@@ -115,6 +129,7 @@
 
   // ---- the page
   const title = article.querySelector("h1");
+  if (called) title.textContent = called;
   const text = title.textContent.trim();
   if (number) title.prepend(make("span", "tp-number", `Chapter ${number}. `));
   const page = make("section", "tp-page", ...article.childNodes);

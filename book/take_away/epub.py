@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import xml.etree.ElementTree as ET
 import zipfile
 from collections.abc import Sequence
 from html import escape
@@ -11,6 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 from uuid import NAMESPACE_URL, uuid5
+
+from fontTools.ttLib import TTFont, TTLibError
+from PIL import Image
 
 from book.take_away.pages import (
     HERE,
@@ -42,6 +47,8 @@ _CONTAINER = (
     '<rootfile full-path="book/book.opf" media-type="application/oebps-package+xml"/>'
     "</rootfiles></container>\n"
 )
+_OPF = "{http://www.idpf.org/2007/opf}"
+_DC = "{http://purl.org/dc/elements/1.1/}"
 _HEAD = '<link rel="stylesheet" type="text/css" href="style.css"/>'
 
 
@@ -190,29 +197,90 @@ def problems(file: Path, pages: Sequence[Page], facts: About) -> list[str]:
         found.append("the mimetype is not the first entry, or is packed")
     if inside.get("mimetype") != b"application/epub+zip":
         found.append("the mimetype is not that of an EPUB")
-    package = inside.get("book/book.opf", b"").decode()
-    listed = set(re.findall(r'<item [^>]*href="([^"]*)"', package))
-    there = {n.removeprefix("book/") for n in inside if n.startswith("book/")} - {"book.opf"}
-    found += [f"{name} is in the box but not in the manifest" for name in sorted(there - listed)]
-    found += [f"{name} is in the manifest but not in the box" for name in sorted(listed - there)]
-    texts = {n.removeprefix("book/"): d.decode() for n, d in inside.items() if n.endswith(".xhtml")}
+    if inside.get("META-INF/container.xml") != _CONTAINER.encode():
+        found.append("META-INF/container.xml does not lead to the package document")
+    there = {n.removeprefix("book/"): d for n, d in inside.items() if n.startswith("book/")}
+    found += _package_problems(there, facts) + _file_problems(there)
+    texts = {n: d.decode(errors="replace") for n, d in there.items() if n.endswith(".xhtml")}
     found += dead_links(texts)
     for name, text in texts.items():
-        sources = [
-            unquote(s) for s in re.findall(r'<(?:img|image) [^>]*?(?:src|href)="([^"]*)"', text)
-        ]
-        found += [f"{name}: shows {s}, which is not there" for s in sources if s not in there]
         if re.search(r"<script|<details|<button|<input| on\w+=\"", text):
             found.append(f"{name}: holds something that needs a reader with scripts")
     for page in pages:
-        text = texts.get(f"{page.name}.xhtml", "")
+        name = f"{page.name}.xhtml"
+        text = texts.get(name, "")
         if f"<title>{escape(page.full_title)}</title>" not in text:
-            found.append(f"{page.name}.xhtml: the page {page.title!r} is missing")
+            found.append(f"{name}: the page {page.title!r} is missing")
+        elif page.xhtml not in text:
+            found.append(f"{name}: its text is not that of the page of the site")
         if text.count('class="solution') != len(page.solutions):
-            found.append(f"{page.name}.xhtml: {len(page.solutions)} solutions were expected")
+            found.append(f"{name}: {len(page.solutions)} solutions were expected")
+    return found
+
+
+def _package_problems(there: dict[str, bytes], facts: About) -> list[str]:
+    """What is wrong with the package document: its metadata, its list of files, its order."""
+    try:
+        package = ET.fromstring(there.get("book.opf", b""))
+    except ET.ParseError as error:
+        return [f"book.opf: not XML: {error}"]
+    items = list(package.iter(f"{_OPF}item"))
+    listed = {item.get("href", ""): item for item in items}
+    held = there.keys() - {"book.opf"}
+    found = [f"{name} is in the box but not in the manifest" for name in sorted(held - set(listed))]
+    lost = sorted(set(listed) - held)
+    found += [f"{name} is in the manifest but not in the box" for name in lost]
+    ids = [item.get("id", "") for item in items]
+    twice = sorted({i for i in ids if ids.count(i) > 1})
+    found += [f"book.opf: the id {i!r} is there twice" for i in twice]
+    for name, item in listed.items():
+        kind = _TYPES.get(Path(name).suffix)
+        if item.get("media-type") != kind:
+            found.append(f"book.opf: {name} is called {item.get('media-type')}, and is {kind}")
+        wanted = _properties(name, there.get(name, b""))
+        if (f' properties="{item.get("properties")}"' if item.get("properties") else "") != wanted:
+            found.append(f"book.opf: {name} should say what it holds:{wanted or ' nothing'}")
+    order = [ref.get("idref", "") for ref in package.iter(f"{_OPF}itemref")]
+    found += [f"book.opf: the order names {i!r}, which is no file" for i in order if i not in ids]
     found += [
+        f"book.opf: {name} is not in the order of reading"
+        for name, item in listed.items()
+        if name.endswith(".xhtml") and item.get("id") not in order
+    ]
+    key = package.get("unique-identifier")
+    if not any(e.get("id") == key and e.text for e in package.iter(f"{_DC}identifier")):
+        found.append("book.opf: its identifier is missing")
+    if not any(e.get("property") == "dcterms:modified" for e in package.iter(f"{_OPF}meta")):
+        found.append("book.opf: it does not say when it was changed")
+    said = [e.text for e in package.iter() if e.tag.startswith(_DC)]
+    return found + [
         f"the metadata lack {what!r}"
         for what in (facts.title, *facts.authors, facts.licence, facts.language)
-        if escape(what) not in package
+        if what not in said
     ]
+
+
+def _file_problems(there: dict[str, bytes]) -> list[str]:
+    """Pictures and fonts that cannot be read, or are asked for and not there."""
+    found = []
+    for name, data in there.items():
+        suffix = Path(name).suffix
+        try:
+            if suffix in (".png", ".jpg", ".webp"):
+                with Image.open(io.BytesIO(data)) as picture:
+                    picture.load()
+            elif suffix in (".woff", ".woff2"):
+                TTFont(io.BytesIO(data)).close()
+            elif suffix == ".svg":
+                ET.fromstring(data)
+        except (OSError, SyntaxError, TTLibError) as error:  # ParseError is a SyntaxError
+            found.append(f"{name}: cannot be read: {error}")
+        if suffix == ".xhtml":
+            text = data.decode(errors="replace")
+            sources = re.findall(r'<(?:img|image) [^>]*?(?:src|href)="([^"]*)"', text)
+            asked = [unquote(source) for source in sources]
+            found += [f"{name}: shows {s}, which is not there" for s in asked if s not in there]
+        if suffix == ".css":
+            asked = re.findall(r"url\(\"?([^\")]*)", data.decode(errors="replace"))
+            found += [f"{name}: asks for {s}, which is not there" for s in asked if s not in there]
     return found

@@ -6,6 +6,9 @@
     range.selectNodeContents(node);
     return range.getBoundingClientRect().width;
   };
+  // A table that would have to be much smaller may break its code instead.
+  for (const table of document.querySelectorAll("table"))
+    if (table.offsetWidth > 1.15 * table.parentElement.clientWidth) table.classList.add("tp-tight");
   // All is measured before anything changes: every change lays out the whole book again.
   const smaller = [];
   for (const box of document.querySelectorAll(".math-display")) {

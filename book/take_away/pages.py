@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 SITE = ROOT / "_build" / "html"
 XHTML = "http://www.w3.org/1999/xhtml"
+MATHML = "http://www.w3.org/1998/Math/MathML"
 # XML has no place for these, not even escaped; an output could hold them.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
@@ -118,7 +119,10 @@ def collect(browser: Browser, site: Path, wanted: Sequence[Entry]) -> list[Page]
     tab = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
     for entry in wanted:
         tab.goto((site / f"{entry.document}.html").as_uri())
-        got = tab.evaluate(script, {"pages": addresses, "number": entry.number})
+        # The first page is headed by the title of the book, which the book has a page for.
+        title = None if entry.part else "Preface"
+        asked = {"pages": addresses, "number": entry.number, "title": title}
+        got = tab.evaluate(script, asked)
         pages.append(_page(entry, got))
     tab.close()
     return pages

@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 import shutil
 import unicodedata
+import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pikepdf
+from PIL import Image
 
 from book.take_away.pages import (
     HERE,
+    MATHML,
+    XHTML,
     About,
     Page,
     document,
@@ -26,8 +31,12 @@ from book.take_away.pages import (
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-    from pypdf import PdfReader
 
+# Pictures and fonts that Chromium could not read.
+_LOST = """document.fonts.ready.then((fonts) => [
+  ...[...document.images].filter((i) => !i.naturalWidth).map((i) => i.getAttribute("src")),
+  ...[...fonts].filter((f) => f.status == "error").map((f) => `${f.family} ${f.weight} ${f.style}`),
+])"""
 WIDTH = 643  # pixels of 1/96 inch in the 170 mm of paper.css
 _FACES = {
     "text": ("Book Text", "normal", "normal"),
@@ -41,6 +50,16 @@ _FACES = {
     "mono-italic": ("Book Mono", "normal", "italic"),
     "math": ("Book Math", "normal", "normal"),
 }
+# What the fonts call themselves. Without one of them Chromium sets its text in another.
+_NAMES = ("STIXGeneral", "STIXTwoMath", "DejaVuSans-Bold", "DejaVuSansMono")
+# Fonts have one drawing for a Chinese character and for the radical of the same form; Chromium
+# writes the radical, for which nobody searches. (NFKC knows the older block, U+2F00.)
+_RADICALS = str.maketrans(
+    "\u2e81\u2e84\u2e85\u2e8b\u2e9f\u2ea0\u2eac\u2eb3\u2eb7\u2ec1\u2ec4\u2ec5\u2ec6"
+    "\u2ec8\u2ec9\u2ecb\u2ed3\u2ed4\u2ed9\u2eda\u2edb\u2edc\u2edd\u2edf\u2ee0\u2ee2"
+    "\u2ee5\u2ee6\u2ee7\u2ee8\u2ee9\u2eea\u2eec\u2eee\u2ef0\u2ef3",
+    "厂乚亻㔾母民示罒羊虎西见角讠贝车长门韦页风飞食飠饣马鱼鸟卤麦黄黾齐齿龙龟",
+)
 
 
 def write(
@@ -62,7 +81,7 @@ def write(
             text = document(facts.title, _head(pages, facts), _body(pages, facts, numbers))
             (work / "book.xhtml").write_text(text, encoding="utf-8")
             tab.goto((work / "book.xhtml").as_uri())
-            tab.evaluate("document.fonts.ready.then(() => null)")
+            lost = tab.evaluate(_LOST)
             too_wide = tab.evaluate((HERE / "fit.js").read_text(encoding="utf-8"))
             tab.pdf(path=work / "book.pdf", prefer_css_page_size=True, tagged=True, outline=True)
             printed = page_numbers(work / "book.pdf")
@@ -74,8 +93,10 @@ def write(
             raise RuntimeError("the numbers in the table of contents do not come to rest")
         tab.close()
         out.parent.mkdir(parents=True, exist_ok=True)
-        _save(work / "book.pdf", facts, out)
-    return [f"wider than the page: {item}" for item in too_wide]
+        _save(work / "book.pdf", pages, facts, out)
+    return [f"wider than the page: {item}" for item in too_wide] + [
+        f"Chromium could not read {item}" for item in lost
+    ]
 
 
 def page_numbers(file: Path) -> dict[str, int]:
@@ -160,7 +181,7 @@ def contents(pages: Sequence[Page], numbers: dict[str, int]) -> str:
     return f'<nav class="tp-contents"><h1>Contents</h1><ol>{"".join(lines)}</ol></nav>'
 
 
-def _save(printed: Path, facts: About, out: Path) -> None:
+def _save(printed: Path, pages: Sequence[Page], facts: About, out: Path) -> None:
     """Say in the file who wrote it and under which licence, and pack it.
 
     Chromium stores the title only, and its marks for screen readers, one for each piece of text,
@@ -174,7 +195,49 @@ def _save(printed: Path, facts: About, out: Path) -> None:
             meta["dc:language"] = {facts.language}
             meta["dc:rights"] = facts.licence
         pdf.Root.ViewerPreferences = pikepdf.Dictionary(DisplayDocTitle=True)
+        pdf.Root.PageMode = pikepdf.Name.UseOutlines
+        _spell(pdf, headings(pages))
+        for one in pdf.objects:
+            if isinstance(one, pikepdf.Dictionary) and "/ToUnicode" in one:
+                _name_characters(one.ToUnicode)
         pdf.save(out, object_stream_mode=pikepdf.ObjectStreamMode.generate)
+
+
+def _spell(pdf: pikepdf.Pdf, titles: Sequence[str]) -> None:
+    """Give the outline its blanks: Chromium drops them where the title's line breaks."""
+    clean = {_squeezed(title): title for title in titles}
+
+    def spell(items: Sequence[pikepdf.OutlineItem]) -> None:
+        for item in items:
+            item.title = clean.get(_squeezed(item.title), item.title)
+            item.is_closed = True
+            spell(item.children)
+
+    with pdf.open_outline() as outline:
+        spell(outline.root)
+
+
+def headings(pages: Sequence[Page]) -> list[str]:
+    """The headings of the pages, each in one line."""
+    return [
+        " ".join("".join(element.itertext()).split())
+        for page in pages
+        for element in ET.fromstring(page.xhtml).iter()
+        if element.tag in {f"{{{XHTML}}}h{level}" for level in (1, 2, 3, 4)}
+    ]
+
+
+def _name_characters(table: pikepdf.Object) -> None:
+    """Name Chinese characters, and not radicals, in a font's table of what its drawings mean."""
+    text = table.read_bytes().decode("latin-1")
+    named = re.sub(r"<(2[EF][0-9A-F]{2})>(?=\s*$|\])", _unified, text, flags=re.M)
+    if named != text:
+        table.write(named.encode("latin-1"))
+
+
+def _unified(match: re.Match[str]) -> str:
+    character = unicodedata.normalize("NFKC", chr(int(match[1], 16)).translate(_RADICALS))
+    return f"<{ord(character):04X}>"
 
 
 # ---------------------------------------------------------------- checking
@@ -185,25 +248,36 @@ def problems(file: Path, pages: Sequence[Page], facts: About) -> list[str]:
     return compared(*read(file), pages, facts)
 
 
-def read(file: Path) -> tuple[PdfReader, list[str]]:
-    """An open book and the text of its pages, by another program than the one that wrote it."""
-    from pypdf import PdfReader
+def read(file: Path) -> tuple[pikepdf.Pdf, list[str]]:
+    """An open book, and the text of its pages as a program that did not write it reads them."""
+    from pypdfium2 import PdfDocument  # type: ignore[import-untyped]
 
-    book = PdfReader(file)
-    return book, [_squeezed(page.extract_text()) for page in book.pages]
+    book = PdfDocument(file)
+    texts = [_squeezed(page.get_textpage().get_text_bounded()) for page in book]
+    book.close()
+    return pikepdf.open(file), texts
 
 
 def compared(
-    book: PdfReader, texts: Sequence[str], pages: Sequence[Page], facts: About
+    book: pikepdf.Pdf, texts: Sequence[str], pages: Sequence[Page], facts: About
 ) -> list[str]:
     """What is wrong with an open book, given the text of each of its pages without the spaces."""
-    root: Any = book.trailer["/Root"]
-    found = [f"page {n} is empty" for n, text in enumerate(texts, 1) if len(text) < 10]
-    if not root.get("/StructTreeRoot") or root.get("/Lang") != facts.language:
+    found = []
+    if len(book.pages) != len(texts):
+        found.append(f"{len(book.pages)} pages are counted, {len(texts)} are read")
+    found += [f"page {n} is empty" for n in _empty(texts, pages)]
+    if "/StructTreeRoot" not in book.Root or book.Root.get("/Lang") != facts.language:
         found.append("it is not tagged, or does not say its language")
-    if not book.metadata or book.metadata.title != facts.title:
+    if str(book.docinfo.get("/Title")) != facts.title:
         found.append(f"it does not say that its title is {facts.title!r}")
-    found += [f"the font {name} is not in the file" for name in _missing_fonts(book)]
+    found += _fonts(book)
+
+    # What no font can show is reported once; the rest is looked for without it.
+    everything = "".join(texts)
+    unshown = "".join({c for page in pages for c in page.chinese} - set(everything))
+
+    def shown(text: str) -> str:
+        return re.split(f"[{unshown}]", text)[0] if unshown else text
 
     begins = {_squeezed(title): number for title, number in _outline(book)}
     last = 0
@@ -213,79 +287,151 @@ def compared(
         if number is None:
             found.append(f"{page.name}: not in the outline")
             continue
-        if number <= last or title not in texts[number - 1]:
+        if number <= last or shown(title) not in texts[number - 1]:
             found.append(f"{page.name}: the outline says page {number}, where it does not begin")
         last = number
-    everything = "".join(texts)
     lines = _squeezed(
         " ".join(texts[: min(begins.get(_squeezed(p.full_title), 1) for p in pages) - 1])
     )
     for page in pages:
-        line = _squeezed(page.full_title) + str(begins.get(_squeezed(page.full_title)))
-        if line not in lines:
+        title = _squeezed(page.full_title)
+        number = begins.get(title, 1)
+        if shown(f"{title}{number}") not in lines:
             found.append(f"{page.name}: the table of contents does not show its page")
-        for solution in page.solutions:
-            first = _squeezed(solution.strip().splitlines()[0])
-            if first not in everything:
-                found.append(f"{page.name}: the solution {first!r} is not there")
+        until = min((n for n in begins.values() if n > number), default=len(texts) + 1)
+        here = "".join(texts[number - 1 : until - 1])
+        for kind, pieces in _pieces(page):
+            lost_ones = [piece for piece in pieces if shown(piece) not in here]
+            # A piece may run over the foot of a page; most do not.
+            if len(lost_ones) > len(pieces) / 10:
+                found.append(
+                    f"{page.name}: {len(lost_ones)} of {len(pieces)} {kind} are not there,"
+                    f" such as {lost_ones[0][:60]!r}"
+                )
         if lost := sorted(set(page.chinese) - set(everything)):
             found.append(
                 f"{page.name}: no font on this machine holds {''.join(lost[:12])}; install one with"
                 " Chinese characters (Debian, Ubuntu: apt-get install fonts-noto-cjk)"
             )
-    pictures = {i for page in pages for i in page.images}
-    if (shown := _pictures(book)) < len(pictures):
-        found.append(f"{len(pictures)} pictures were to be shown, {shown} are in the file")
-    return found + _links(book)
+    return found + _pictures(book, pages) + _links(book)
+
+
+def _empty(texts: Sequence[str], pages: Sequence[Page]) -> list[int]:
+    """The numbers of pages that hold nothing but their head and their foot."""
+    heads = [_squeezed(page.full_title) for page in pages]
+    found = []
+    for number, text in enumerate(texts, 1):
+        rest = text.removesuffix(str(number)).removeprefix(str(number))
+        for head in heads:
+            rest = rest.replace(head, "", 1)
+        if len(rest) < 5:
+            found.append(number)
+    return found
+
+
+def _pieces(page: Page) -> list[tuple[str, list[str]]]:
+    """What a reader would search for in a page: kind -> the beginnings of its pieces."""
+
+    def begins(kind: str, tag: str, within: str = "") -> list[str]:
+        return [
+            _squeezed("".join(element.itertext()).strip().splitlines()[0])[:50]
+            for outer in ET.fromstring(page.xhtml).iter()
+            if within in f" {outer.get('class', '')} "
+            for element in (outer.iter(f"{{{XHTML}}}{tag}") if within else [outer])
+            if element.tag == f"{{{XHTML}}}{tag}"
+            and kind in f" {element.get('class', '')} "
+            and element.find(f".//{{{MATHML}}}math") is None
+            and "".join(element.itertext()).strip()
+        ]
+
+    return [
+        ("headings", begins("", "h2") + begins("", "h3")),
+        ("paragraphs", begins("", "p")),
+        ("cells and outputs", begins("", "pre")),
+        ("sentences of explorers", begins(" tp-sentence ", "p")),
+        ("solutions", [_squeezed(s.strip().splitlines()[0])[:50] for s in page.solutions]),
+    ]
 
 
 def _squeezed(text: str) -> str:
     """Text without its spaces: where lines break is not the point. Ligatures are undone."""
-    return re.sub(r"\s+|\u00ad", "", unicodedata.normalize("NFKC", text))
+    return re.sub(r"\s+|[\u00ad\ufffe\x02]", "", unicodedata.normalize("NFKC", text))
 
 
-def _outline(book: PdfReader) -> list[tuple[str, int]]:
+def _outline(book: pikepdf.Pdf) -> list[tuple[str, int]]:
     """The first level of the outline: titles, and the pages to which they lead."""
-    return [
-        (str(item.title), (book.get_destination_page_number(item) or 0) + 1)
-        for item in book.outline
-        if not isinstance(item, list)
-    ]
-
-
-def _resources(book: PdfReader, kind: str) -> dict[int, Any]:
-    """Fonts or pictures of all pages, each once."""
-    found = {}
-    for page in book.pages:
-        for entry in cast(Any, page["/Resources"]).get(kind, {}).values():
-            found[entry.idnum] = entry.get_object()
+    numbers: dict[object, int] = {page.objgen: n for n, page in enumerate(book.pages, 1)}
+    places = _places(book)
+    found = []
+    with book.open_outline() as outline:
+        for item in outline.root:
+            aim: Any = item.destination
+            if not isinstance(aim, pikepdf.Array):
+                aim = places.get(str(aim).lstrip("/"), [None])
+            found.append((item.title, numbers.get(aim[0].objgen, 0) if aim[0] else 0))
     return found
 
 
-def _missing_fonts(book: PdfReader) -> list[str]:
-    missing = []
-    for font in _resources(book, "/Font").values():
-        holder = font["/DescendantFonts"][0].get_object() if "/DescendantFonts" in font else font
-        held = holder.get("/FontDescriptor", {}).get_object()
+def _places(book: pikepdf.Pdf) -> dict[str, Any]:
+    """The anchors of the book: name -> the place on a page."""
+    return {name.lstrip("/"): place for name, place in book.Root.get("/Dests", {}).items()}
+
+
+def _resources(book: pikepdf.Pdf, kind: str) -> list[Any]:
+    """Fonts or pictures of all pages, each once."""
+    found = {}
+    for page in book.pages:
+        for entry in page.Resources.get(kind, {}).values():
+            found[entry.objgen] = entry
+    return list(found.values())
+
+
+def _fonts(book: pikepdf.Pdf) -> list[str]:
+    """Fonts that the book uses and does not hold, and those that it should use and does not."""
+    problems, names = [], set()
+    for font in _resources(book, "/Font"):
         # A Type 3 font consists of drawings in the file itself.
-        if font["/Subtype"] != "/Type3" and not any(k.startswith("/FontFile") for k in held):
-            missing.append(str(font.get("/BaseFont")))
-    return missing
+        if font.Subtype == "/Type3":
+            continue
+        holder = font.DescendantFonts[0] if "/DescendantFonts" in font else font
+        name = str(font.get("/BaseFont")).split("+")[-1]
+        names.add(name)
+        if not any(k.startswith("/FontFile") for k in holder.get("/FontDescriptor", {})):
+            problems.append(f"the font {name} is not in the file")
+    return problems + [
+        f"nothing is set in the font {name}"
+        for name in _NAMES
+        if not any(n.startswith(name) for n in names)
+    ]
 
 
-def _pictures(book: PdfReader) -> int:
-    drawn = _resources(book, "/XObject").values()
-    return sum(x.get("/Subtype") == "/Image" for x in drawn)
-
-
-def _links(book: PdfReader) -> list[str]:
-    """Links within the book that lead nowhere."""
-    places = book.named_destinations
+def _pictures(book: pikepdf.Pdf, pages: Sequence[Page]) -> list[str]:
+    """Pictures of the pages that are not in the file, told apart by their size in pixels."""
+    drawn = [x for x in _resources(book, "/XObject") if x.get("/Subtype") == "/Image"]
+    held = Counter((int(x.Width), int(x.Height)) for x in drawn)
     lost = []
+    for path, name in {image: page.name for page in pages for image in page.images}.items():
+        try:
+            with Image.open(path) as picture:
+                size = picture.size
+        except OSError:
+            lost.append(f"{name}: the picture {path.name} cannot be read")
+            continue
+        held[size] -= 1
+        if held[size] < 0:
+            lost.append(f"{name}: the picture {path.name} is not in the file")
+    return lost
+
+
+def _links(book: pikepdf.Pdf) -> list[str]:
+    """Links within the book that lead nowhere."""
+    places, lost, count = _places(book), [], 0
     for number, page in enumerate(book.pages, 1):
         for entry in page.get("/Annots", []):
-            target = entry.get_object().get("/Dest")
-            name = str(target).lstrip("/")
-            if isinstance(target, str) and name not in places and f"/{name}" not in places:
-                lost.append(f"page {number} links to {name}, which is nowhere")
-    return lost
+            target = entry.get("/Dest")
+            if isinstance(target, (pikepdf.Name, pikepdf.String)):
+                name = str(target).lstrip("/")
+                count += 1
+                if name not in places:
+                    lost.append(f"page {number} links to {name}, which is nowhere")
+    return lost if count else ["no link leads from one place of the book to another"]

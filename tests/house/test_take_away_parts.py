@@ -1,6 +1,9 @@
 """Protects the book to take away where no browser is needed: its order, its links, its box."""
 
+import io
 import os
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -9,6 +12,7 @@ from html import escape
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from book.chapters import ROOT, chapters
 from book.take_away import epub, pdf
@@ -147,6 +151,12 @@ def test_the_navigation_of_the_epub_nests_pages_in_parts():
 # ---------------------------------------------------------------- the box
 
 
+def a_picture():
+    file = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(file, "PNG")
+    return file.getvalue()
+
+
 class Camera:
     """Stands in for the browser, which only takes the picture of the cover."""
 
@@ -157,7 +167,7 @@ class Camera:
         pass
 
     def screenshot(self):
-        return b"a picture"
+        return a_picture()
 
     def close(self):
         pass
@@ -166,9 +176,9 @@ class Camera:
 @pytest.fixture
 def made(tmp_path):
     (tmp_path / "_static").mkdir()
-    (tmp_path / "_static" / "math.woff").write_bytes(b"a font")
+    shutil.copy(text_fonts()["mono"], tmp_path / "_static" / "math.woff")
     picture = tmp_path / "a.png"
-    picture.write_bytes(b"a picture")
+    picture.write_bytes(a_picture())
     shown = PAGES[0].xhtml.replace("</h1>", '</h1><img src="images/a.png" alt="a"/>')
     pages = [replace(PAGES[0], images=[picture], xhtml=shown), *PAGES[1:]]
     out = tmp_path / "book.epub"
@@ -196,8 +206,9 @@ def repacked(out, change):
 
 def swap(name, old, new):
     def change(inside):
-        assert old in inside[f"book/{name}"]
-        inside[f"book/{name}"] = inside[f"book/{name}"].replace(old, new)
+        before = inside[f"book/{name}"]
+        inside[f"book/{name}"] = re.sub(old, new, before)
+        assert inside[f"book/{name}"] != before
 
     return change
 
@@ -217,6 +228,27 @@ def swap(name, old, new):
         (swap("map.xhtml", b'class="solution', b'class="x'), "map.xhtml: 1 solutions were expec"),
         (swap("map.xhtml", b"Chapter 2", b"Chapter 3"), "map.xhtml: the page 'The map' is missing"),
         (swap("map.xhtml", b"</pre>", b""), "map.xhtml: not XML"),
+        (swap("map.xhtml", b"def f", b"def g"), "map.xhtml: its text is not that of the page"),
+        (lambda box: box.pop("book/map.xhtml"), "map.xhtml: the page 'The map' is missing"),
+        (lambda box: box.update({"book/images/a.png": b"\x89PNG"}), "images/a.png: cannot be read"),
+        (lambda box: box.pop("book/fonts/math.woff"), "style.css: asks for fonts/math.woff, "),
+        (
+            lambda box: box.update({"book/fonts/math.woff": b"wOFF"}),
+            "fonts/math.woff: cannot be",
+        ),
+        (lambda box: box.pop("META-INF/container.xml"), "META-INF/container.xml does not lead"),
+        (lambda box: box.pop("book/book.opf"), "book.opf: not XML"),
+        (swap("book.opf", b"</spine>", b""), "book.opf: not XML"),
+        (swap("book.opf", b'idref="i2"', b'idref="i99"'), "book.opf: the order names 'i99',"),
+        (
+            swap("book.opf", b'<itemref idref="i2"/>', b""),
+            "book.opf: index.xhtml is not in the",
+        ),
+        (swap("book.opf", b'id="i3"', b'id="i2"'), "book.opf: the id 'i2' is there twice"),
+        (swap("book.opf", b"image/png", b"image/gif"), "book.opf: cover.png is called image/gif"),
+        (swap("book.opf", b' properties="nav"', b""), "book.opf: contents.xhtml should say what"),
+        (swap("book.opf", b'unique-identifier="uid"', b""), "book.opf: its identifier is missing"),
+        (swap("book.opf", b"dcterms:modified", b"x:y"), "book.opf: it does not say when it was"),
         (swap("index.xhtml", b"images/a", b"images/b"), "index.xhtml: shows images/b.png, which"),
         (swap("book.opf", b"CC BY 4.0", b"none"), "the metadata lack 'Text and figures: CC BY 4.0"),
     ],
