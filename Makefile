@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab test bench portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub test bench portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -41,6 +41,12 @@ serve: book ## build the website and serve it on http://localhost:8000
 
 lab: .venv-lab/ready ## open the notebooks in JupyterLab
 	.venv-lab/bin/jupyter lab notebooks
+
+pdf: $(VENV)/test book ## the whole book as one PDF, checked
+	$(BIN)/python -m book.take_away pdf _build/transformer-parts.pdf --check
+
+epub: $(VENV)/test book ## the whole book as one EPUB, checked
+	$(BIN)/python -m book.take_away epub _build/transformer-parts.epub --check
 
 # ---- writing
 

@@ -1,62 +1,42 @@
 """A browser that can reach nothing but the built site, which is served from a folder of its host.
 
-Chromium is the program that the variable CHROMIUM names, else one on the PATH, else Playwright's
-own. Without one the tests skip; with REQUIRE_BROWSER=1, as in CI, that is an error.
+It is the Chromium that the books to take away are drawn with (book/take_away/browser.py). Without
+one the tests skip; with REQUIRE_BROWSER=1, as in CI, that is an error.
 """
 
 import functools
 import http.server
 import os
-import shutil
 import threading
 
 import pytest
-from playwright.sync_api import Error, sync_playwright
 from visiting import SITE, Visitor
 
 from book.chapters import chapters
+from book.take_away.browser import chromiums, program
 
 FOLDER = "/some/where/"
-INSTALL = (
-    "the browser tests need Chromium: install it (Debian, Ubuntu: apt-get install chromium),"
-    " name one in the variable CHROMIUM, or run `playwright install chromium`"
-)
-# A browser speaks to its maker on its own. This one resolves no name but that of this machine.
-QUIET = [
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-domain-reliability",
-    "--disable-sync",
-    "--no-first-run",
-    "--no-pings",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1",
-]
 
 
 @pytest.fixture(scope="session")
 def start():
     """Starts a browser; what else it should be told goes into the arguments."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    with sync_playwright() as playwright:
+    with chromiums() as launch:
 
         def begin(*options):
             try:
-                return playwright.chromium.launch(executable_path=found, args=[*QUIET, *options])
-            except Error as error:
-                if found or os.environ.get("REQUIRE_BROWSER") == "1":
-                    pytest.fail(f"{INSTALL}\n{error}")
-                pytest.skip(INSTALL)
+                return launch(*options)
+            except RuntimeError as error:
+                if program() or os.environ.get("REQUIRE_BROWSER") == "1":
+                    pytest.fail(str(error))
+                pytest.skip(str(error))
 
         yield begin
 
 
 @pytest.fixture(scope="session")
 def browser(start):
-    chromium = start()
-    yield chromium
-    chromium.close()
+    return start()
 
 
 class _Handler(http.server.SimpleHTTPRequestHandler):
