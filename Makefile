@@ -28,6 +28,14 @@ $(VENV)/test: $(VENV)/book requirements-test.txt
 	$(BIN)/python -m ipykernel install --prefix .venv-lab --name python3 --display-name "Transformer Parts"
 	@touch $@
 
+# nbgrader brings JupyterLab along, so it has an environment of its own; torch it borrows.
+.venv-nbgrader/ready: $(VENV)/book
+	$(PYTHON) -m venv .venv-nbgrader
+	.venv-nbgrader/bin/python -m pip install nbgrader==0.9.6
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > $$(.venv-nbgrader/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/book.pth
+	@touch $@
+
 # ---- reading
 
 book: $(VENV)/book ## build the website into _build/html, from the stored outputs

@@ -39,6 +39,8 @@ from book.chapters import ROOT
 
 logger = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
+# The whole book as one file (`make pdf`, `make epub`); publish.yml puts them beside the pages.
+TAKE_AWAY = ("transformer-parts.pdf", "transformer-parts.epub")
 SUMMARY = (
     "An interactive book: every part of a Transformer derived, checked by machine, built in torch,"
     " compared with the official operators, and explored without a kernel."
@@ -207,12 +209,21 @@ def _fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
             source[0] = source[0].replace(f"<!-- {marker} -->", made())
 
 
+def _take_away() -> str:
+    """Links to the book as one file, for a site beside which these files will be put."""
+    if not os.environ.get("BOOK_TAKE_AWAY"):
+        return ""
+    links = (f'<a href="../../{name}">{name.rpartition(".")[2].upper()}</a>' for name in TAKE_AWAY)
+    return f" As one file: {', '.join(links)}."
+
+
 _MADE = {
     "checked": checked.as_markdown,
     "errata": errata.as_markdown,
     "glossary": glossary.as_markdown,
     "names": names.as_markdown,
     "quiz": quiz.as_markdown,
+    "take-away": _take_away,
 }
 
 
@@ -339,6 +350,9 @@ def _link_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path)
             continue
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
         target = target / "index.html" if target.is_dir() else target
+        promised = os.environ.get("BOOK_TAKE_AWAY") and target in {out / n for n in TAKE_AWAY}
+        if promised:
+            continue
         if not target.exists() or not target.is_relative_to(out):
             yield f"links to {link}, which does not exist"
         elif (
