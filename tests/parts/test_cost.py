@@ -118,6 +118,10 @@ def test_linear_intensity_is_flops_over_bytes(n, i, o, b):
 def test_forward_bound_is_the_longer_of_both():
     one, many = (cost.forward_bound(LLAMA_7B, batch, 1, 128, 1e15, 1e12) for batch in (1, 4096))
     assert math.isclose(one, cost.forward_bytes(LLAMA_7B, 1, 128) / 1e12)
+    wide = cost.forward_bound(LLAMA_7B, 1, 1, 128, 1e15, 1e12, dtype_bytes=4)
+    assert math.isclose(wide, 2 * one)
+    chunk = cost.forward_bound(LLAMA_7B, 1, 1024, 8192, 1e12, 1e15)
+    assert math.isclose(chunk, sum(cost.model_flops(LLAMA_7B, 1, 1024, 8192).values()) / 1e12)
     prefill = cost.forward_bound(LLAMA_7B, 1, 4096, 4096, 1e15, 1e12)
     assert math.isclose(prefill, sum(cost.model_flops(LLAMA_7B, 1, 4096).values()) / 1e15)
     assert many > one

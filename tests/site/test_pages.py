@@ -96,7 +96,8 @@ def visit(browser, served, built):
     """Looks at every page once; `by` is "" for the server and "file:" for the folder."""
     kept = {}
 
-    def look(by: str, widths: tuple[int, ...] = WIDTHS) -> Seen:
+    def look(by: str) -> Seen:
+        widths = () if by else WIDTHS
         if by not in kept:
             visitor = Visitor(browser, served, built)
             seen = Seen(pages_of(built), visitor.foreign, visitor.complaints, {}, {}, [])
