@@ -258,7 +258,7 @@ def _check_config(c: ModelConfig) -> None:
             raise ValueError(f"{name} must be positive, got {getattr(c, name)}")
 
 
-# From notebooks/15_decoder.ipynb#the-block
+# From notebooks/15_decoder.ipynb#the-block-in-code
 Cache: TypeAlias = list[KVCache] | list[LatentCache]
 
 
@@ -324,7 +324,7 @@ def _frequencies(c: ModelConfig, length: int | None) -> tuple[Tensor, float]:
     return inv_freq, factor
 
 
-# From notebooks/15_decoder.ipynb#the-block
+# From notebooks/15_decoder.ipynb#the-block-in-code
 class DecoderBlock(nn.Module):
     """Attention, then a feed-forward layer, each with its norm and its residual.
 
