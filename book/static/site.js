@@ -335,9 +335,11 @@
     addEventListener("keydown", (event) => { if (event.key === "Escape") CSS.highlights.delete("found"); });
   }
 
+  // A box that is ticked before it is listened to would forget it, so that is not put off.
+  printing();
   // One job at a time, so that the page answers in between.
   const jobs = [colours, search, menus, () => column("primary", "(min-width: 992px)"),
-    () => column("secondary", "(min-width: 1200px)"), unfold, printing, progress, copying, sideways, place, found];
+    () => column("secondary", "(min-width: 1200px)"), unfold, progress, copying, sideways, place, found];
   const next = () => {
     jobs.shift()();
     if (jobs.length) setTimeout(next);

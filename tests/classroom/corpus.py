@@ -206,7 +206,7 @@ def rows():
                        last="print(open('/tmp/seen').read())\nraise ValueError(open('/tmp/seen').read())"),
             6),
         "tells the hidden tests to a later one": (
-            q1("open('/tmp/seen', 'a').write(f'kept {x} ')", q2=GAIN.replace(
+            q1("open('/tmp/seen', 'a').write(f'kept {x.ndim} ')", q2=GAIN.replace(
                 "super().__init__()", "raise ValueError(open('/tmp/seen').read())")), 7),
         # -- junk on the line
         "junk into every file": (
