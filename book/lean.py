@@ -688,7 +688,9 @@ def _icons(out: Path, words: frozenset[str]) -> str:
         "font-style:normal;font-weight:400;line-height:1;text-align:center;overflow:hidden}"
     ]
     for name, selector in families.items():
-        font = TTFont(out / f"_static/vendor/fontawesome/webfonts/{name}.ttf")
+        font = TTFont(
+            out / f"_static/vendor/fontawesome/webfonts/{name}.ttf", recalcTimestamp=False
+        )
         glyphs = {glyph: code for code, glyph in font.getBestCmap().items() if code >= 0xE000}
         here = sorted(wanted & glyphs.keys())
         if not here:
