@@ -247,17 +247,11 @@ def _tested_with(app: Sphinx, doctree: Any, page: str) -> None:
 def _only_ours(
     app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any
 ) -> None:
-    """Drop the scripts that load something from elsewhere: Thebe's bootstrap, require.js."""
-
-    def wanted(file: Any) -> bool:
-        name, body = (
-            str(getattr(file, "filename", file) or ""),
-            str(getattr(file, "attributes", "")),
-        )
-        return not re.search(r"thebe|require\.min|unpkg|jsdelivr|cdnjs", name + body, re.I)
-
-    context["script_files"] = [f for f in context.get("script_files", []) if wanted(f)]
-    context["css_files"] = [f for f in context.get("css_files", []) if wanted(f)]
+    """Drop Thebe's style sheets, of which no page uses anything; `lean` drops its scripts."""
+    sheets = context.get("css_files", [])
+    context["css_files"] = [
+        s for s in sheets if "thebe" not in str(getattr(s, "filename", s) or "")
+    ]
 
 
 # ---------------------------------------------------------------- guards
@@ -344,16 +338,15 @@ def _page_problems(page: _Page) -> Iterator[str]:
 
 
 def _link_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path) -> Iterator[str]:
+    promised = {out / name for name in TAKE_AWAY if os.environ.get("BOOK_TAKE_AWAY")}
     for link in page.links:
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:
             continue
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
         target = target / "index.html" if target.is_dir() else target
-        promised = os.environ.get("BOOK_TAKE_AWAY") and target in {out / n for n in TAKE_AWAY}
-        if promised:
-            continue
-        if not target.exists() or not target.is_relative_to(out):
+        there = target.exists() or target in promised
+        if not there or not target.is_relative_to(out):
             yield f"links to {link}, which does not exist"
         elif (
             parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].ids
@@ -384,8 +377,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", lambda app, config: config.html_static_path.append(str(STATIC)))
     app.add_css_file("explorer.css")
     app.add_css_file("book.css")
-    app.add_js_file("explorer.js", loading_method="defer")
-    app.add_js_file("pages.js", loading_method="defer")
     app.connect("source-read", _fill_in)
     # Every page is made lean after it was written, so every page has to be written.
     app.connect("env-updated", lambda app, env: sorted(env.found_docs))

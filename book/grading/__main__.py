@@ -144,12 +144,7 @@ class _Run:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    source = options.source
-    if source.is_dir():
-        found = sorted(p for p in source.glob("*.ipynb") if not p.name.startswith("."))
-        if len(found) != 1:
-            raise notebooks.NotebookError(f"{source}: expected one notebook, found {len(found)}")
-        source = found[0]
+    source = notebooks.only(options.source)
     work = notebooks.assignment(source)
     everything = submissions.find(options.submissions, work.name)
     if not everything:

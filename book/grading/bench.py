@@ -83,7 +83,7 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, mode: str) -> int:
-    source = notebook_of(options.source)
+    source = notebooks.only(options.source)
     same = True
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder)
@@ -117,20 +117,6 @@ def _line(name: str, one: Timing) -> str:
         f"  {name:<20}{one.each:8.3f} s each, {one.each_with_start:.3f} s with the start "
         f"of {one.start:.1f} s; the scores' mean is {statistics.mean(one.scores.values()):.1f}"
     )
-
-
-def notebook_of(source: Path) -> Path:
-    """The notebook itself, where its folder was given.
-
-    Raises:
-        NotebookError: if there is not exactly one.
-    """
-    if source.is_file():
-        return source
-    found = sorted(source.glob("*.ipynb"))
-    if len(found) != 1:
-        raise notebooks.NotebookError(f"{source}: expected one notebook, found {len(found)}")
-    return found[0]
 
 
 # ---- submissions

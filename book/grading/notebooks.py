@@ -193,17 +193,27 @@ class Assignment:
         return sum(c.points for c in self.cells if c.kind == "test")
 
 
+def only(path: Path) -> Path:
+    """The notebook at `path`, or the only one in that folder.
+
+    Raises:
+        NotebookError: if the folder has none, or several.
+    """
+    if not path.is_dir():
+        return path
+    found = sorted(p for p in path.glob("*.ipynb") if not p.name.startswith("."))
+    if len(found) != 1:
+        raise NotebookError(f"{path}: expected one notebook in the folder, found {len(found)}")
+    return found[0]
+
+
 def assignment(path: Path) -> Assignment:
     """The assignment whose source is the notebook at `path`, or the only one in that folder.
 
     Raises:
         NotebookError: if it is not one, with what is missing.
     """
-    if path.is_dir():
-        found = sorted(p for p in path.glob("*.ipynb") if not p.name.startswith("."))
-        if len(found) != 1:
-            raise NotebookError(f"{path}: expected one notebook in the folder, found {len(found)}")
-        path = found[0]
+    path = only(path)
     try:
         notebook, _ = parse(path.read_bytes())
         return assignment_of(path.stem, cells(notebook))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
-import yaml
 from visiting import Visitor
 
-from book.chapters import ROOT, chapters
+from book.chapters import chapters
 from book.sphinx_ext import site_problems
+from book.take_away.pages import entries
 
 WIDTHS = (1280, 390, 320)
 CHAPTERS = [f"notebooks/{path.stem}.html" for path in chapters()]
@@ -82,8 +82,7 @@ class Seen:
 
 def listed():
     """The pages of the table of contents, in order."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-    return [toc["root"], *(c["file"] for part in toc["parts"] for c in part["chapters"])]
+    return [entry.document for entry in entries()]
 
 
 def pages_of(folder):
