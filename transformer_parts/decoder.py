@@ -473,11 +473,11 @@ class DecoderOnlyTransformer(nn.Module):
         past = cache[0].length if cache else 0
         s = past + t
         extra = _extra_mask(attn_mask, key_padding_mask, b, t, s)
-        position_ids = self._positions(position_ids, key_padding_mask, past, tokens)
+        rows = self._positions(position_ids, key_padding_mask, past, tokens)
         x = self.embed(tokens)
         if self.pe is not None:
-            x = x + self.pe[position_ids].to(x.dtype)
-        rope = self._tables(position_ids)
+            x = x + self.pe[rows].to(x.dtype)
+        rope = self._tables(rows, x.device)
         blocks: list[Any] = list(self.layers)
         masks = {  # one for each kind of layer, not for each layer
             window: _attention_mask(t, s, window, extra, x.device)
@@ -508,7 +508,8 @@ class DecoderOnlyTransformer(nn.Module):
 
     def _positions(
         self, given: Tensor | None, padding: Tensor | None, past: int, tokens: Tensor
-    ) -> Tensor:
+    ) -> Tensor | slice:
+        """The positions of the tokens: what indexes a table of one row for each."""
         t = tokens.shape[1]
         if given is not None:
             if given.shape not in ((t,), tokens.shape):
@@ -525,22 +526,28 @@ class DecoderOnlyTransformer(nn.Module):
                 f"tokens must end within max_seq_len={limit} positions, got {past + t}"
             )
         if padding is None:
-            return torch.arange(past, past + t, device=tokens.device)
+            return slice(past, past + t)
         return padding_position_ids(padding)[:, past:]
 
-    def _tables(self, position_ids: Tensor) -> tuple[Tensor, Tensor] | None:
+    def _tables(
+        self, rows: Tensor | slice, device: torch.device
+    ) -> tuple[Tensor, Tensor] | None:
         """The rows of the tables that every layer needs; None without RoPE."""
-        s = self.config.rope_scaling
-        tables: tuple[Tensor, Tensor]
-        if self.rope is None:
+        s, rope = self.config.rope_scaling, self.rope
+        if rope is None:
             return None
-        if s is not None and s.rope_type == "dynamic" and position_ids.numel():
-            length = int(position_ids.max()) + 1
+        if s is not None and s.rope_type == "dynamic":
+            if isinstance(rows, slice):
+                length = rows.stop
+            else:
+                length = int(rows.max()) + 1 if rows.numel() else 0
             if length > (s.original_max_len or 1):
-                stretched = _rotary(self.config, length).to(position_ids.device)
-                tables = stretched(position_ids)
-                return tables
-        tables = self.rope(position_ids)
+                rope = _rotary(self.config, length).to(device)
+        if isinstance(rows, slice):
+            if not rope.cos.is_meta:  # views: for a single token a look-up costs more
+                return rope.cos[rows], rope.sin[rows]
+            rows = torch.arange(rows.start, rows.stop, device=device)
+        tables: tuple[Tensor, Tensor] = rope(rows)
         return tables
 
 

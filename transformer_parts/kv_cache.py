@@ -174,14 +174,14 @@ class KVCache:
             ValueError: on another shape, dtype or device than the cache's, or if there
                 is no room; the cache is then as before.
         """
-        b, g, room, d = self.keys.shape
+        (b, g, room, d), like = self.keys.shape, self.keys
         t = k.shape[2] if k.dim() == 4 else 1
-        want = ((b, g, t, d), self.keys.dtype, self.keys.device)
+        shape = (b, g, t, d)
         for name, x in (("k", k), ("v", v)):
-            if (tuple(x.shape), x.dtype, x.device) != want:
+            if x.shape != shape or x.dtype != like.dtype or x.device != like.device:
                 raise ValueError(
                     f"{name} must be as the cache, (batch, num_kv_heads, T, head_dim) "
-                    f"= {want[0]}, {want[1]} on {want[2]}, "
+                    f"= {shape}, {like.dtype} on {like.device}, "
                     f"got {tuple(x.shape)}, {x.dtype} on {x.device}"
                 )
         end = self.length + t

@@ -39,12 +39,12 @@ def _trailing_dims(
         if isinstance(normalized_shape, int)
         else tuple(normalized_shape)
     )
-    if not shape or tuple(x.shape[-len(shape) :]) != shape:
+    if not shape or x.shape[-len(shape) :] != shape:
         raise ValueError(
             f"x must end in normalized_shape={shape}, got x of shape {tuple(x.shape)}"
         )
     for name, p in params.items():
-        if p is not None and tuple(p.shape) != shape:
+        if p is not None and p.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {tuple(p.shape)}")
     return list(range(-len(shape), 0))
 
@@ -102,7 +102,7 @@ def layer_norm(
 # From notebooks/08_normalization.ipynb#build
 def _rstd(x: Tensor, dims: list[int], eps: float) -> Tensor:
     """1 / sqrt(mean square + eps). A vector norm needs no tensor of squares."""
-    d = math.prod([x.shape[i] for i in dims])
+    d = math.prod(x.shape[min(dims) :])
     norm = torch.linalg.vector_norm(x, dim=dims, keepdim=True)
     # eps + norm * norm / d in one call: for a single token the calls are what costs.
     mean = torch.addcmul(torch.full_like(norm, eps), norm, norm, value=1 / d)

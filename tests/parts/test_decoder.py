@@ -445,8 +445,10 @@ def test_masks_and_tables_are_made_once(monkeypatch):
     real = ours._attention_mask
     monkeypatch.setattr(ours, "_attention_mask", lambda *a: made.append(a[2]) or real(*a))
     model.rope.register_forward_hook(lambda *_: looked.append(1))
-    model(text())
+    want = model(text())
     assert sorted(made, key=str) == [5, None]
+    assert looked == []  # consecutive positions are a slice of the tables
+    assert torch.equal(model(text(), position_ids=torch.arange(18)), want)
     assert looked == [1]
 
 
