@@ -159,6 +159,13 @@ def rotate_half(x: Tensor) -> Tensor:
 
 
 # From notebooks/11_rope.ipynb#build
+def _even(grad: Tensor | None) -> Tensor | None:
+    """A gradient that can be read as complex numbers: it starts at an even place."""
+    if grad is not None and grad.storage_offset() % 2:
+        return grad.clone()
+    return grad
+
+
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     """The rotation as it stands; the tables have the dtype of x and broadcast to it."""
     if interleaved and torch.compiler.is_compiling():
@@ -172,7 +179,10 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
         if not dense or x.storage_offset() % 2:
             pairs = pairs.clone(memory_format=torch.contiguous_format)
         turned = torch.view_as_complex(pairs) * torch.complex(cos, sin)
-        return torch.view_as_real(turned).reshape(x.shape)
+        y = torch.view_as_real(turned)
+        if y.requires_grad:
+            y.register_hook(_even)  # type: ignore[no-untyped-call]
+        return y.reshape(x.shape)
     half = x.shape[-1] // 2
     a, b = x[..., :half], x[..., half:]
     y = x * torch.cat([cos, cos], dim=-1)
@@ -181,31 +191,31 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     return y
 
 
-class _Rotation(torch.autograd.Function):
-    """`_rotate`, whose backward pass is the rotation back."""
+class _HalfRotation(torch.autograd.Function):
+    """`_rotate` of halves, whose backward pass is the rotation back."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
-        return _rotate(x, cos, sin, interleaved)
+    def forward(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return _rotate(x, cos, sin, interleaved=False)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, cos, sin, ctx.interleaved = inputs
+        _, cos, sin = inputs
         ctx.save_for_backward(cos, sin)
         ctx.save_for_forward(cos, sin)
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Any, ...]:
         cos, sin = ctx.saved_tensors
-        back = _Rotation.apply(grad_out, cos, -sin, ctx.interleaved)  # type: ignore[no-untyped-call]
-        return back, None, None, None
+        back = _HalfRotation.apply(grad_out, cos, -sin)  # type: ignore[no-untyped-call]
+        return back, None, None
 
     @staticmethod
     def jvp(ctx: Any, x_tangent: Tensor, *others: Any) -> Tensor:
         cos, sin = ctx.saved_tensors
-        return _rotate(x_tangent, cos, sin, ctx.interleaved)
+        return _rotate(x_tangent, cos, sin, interleaved=False)
 
 
 # From notebooks/11_rope.ipynb#build
@@ -307,9 +317,12 @@ def apply_rotary_emb(
         cos, sin = cos.to(h.dtype), sin.to(h.dtype)
     # Learned tables need their own gradients, and the compiler makes its own backward.
     learned = cos.requires_grad or sin.requires_grad
-    plain = learned or not h.requires_grad or torch.compiler.is_compiling()
-    rotate = _rotate if plain else _Rotation.apply
-    y: Tensor = rotate(h, cos, sin, interleaved)
+    plain = interleaved or learned or torch.compiler.is_compiling()
+    y: Tensor
+    if plain or not h.requires_grad:
+        y = _rotate(h, cos, sin, interleaved)
+    else:
+        y = _HalfRotation.apply(h, cos, sin)  # type: ignore[no-untyped-call]
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
