@@ -3,57 +3,13 @@
 import re
 
 import pytest
-from axe import complaints
-from test_pages import CHAPTERS, OVERFLOW, UNFOLD, listed
+from test_pages import CHAPTERS, OVERFLOW, UNFOLD
 from visiting import Visitor
 
-PAGES = [*(f"{name}.html" for name in listed()), "search.html", "index.html"]
 CHAPTER = "notebooks/08_normalization.html"
 # Chromium's whole accessibility tree takes seconds: the shortest chapter, the model, the longest.
 TOLD = [f"notebooks/{name}.html" for name in ("10_transformer", "08_normalization", "15_decoder")]
 WIDE = "(e) => e.checkVisibility() && e.scrollWidth > e.clientWidth"
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing(visitor, name):
-    page = visitor.open(name, color_scheme="light", viewport={"width": 1280, "height": 900})
-    if name == "index.html":
-        page.wait_for_url(re.compile(r"book/pages/index\.html"))
-    assert complaints(page, "structure") == []
-    assert complaints(page, "contrast") == []
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_selector("html[data-theme=dark]", state="attached")
-    assert complaints(page, "contrast") == []
-    page.set_viewport_size({"width": 390, "height": 900})
-    assert complaints(page, "size") == []
-
-
-def test_axe_finds_what_is_planted(visitor):
-    page = visitor.open("book/pages/quiz.html")
-    page.evaluate(
-        """() => {
-          const image = new Image();
-          image.src = "../../_static/favicon.svg";
-          const pale = document.createElement("p");
-          pale.style.color = "#ccc";
-          pale.textContent = "Hardly to be read";
-          document.querySelector("article").prepend(image, pale, document.createElement("button"));
-          for (const name of ["one", "two"]) {
-            const tiny = document.createElement("button");
-            tiny.textContent = name;
-            tiny.style.cssText = "font-size: 5px; padding: 0; border: 0; display: block";
-            document.querySelector("article").prepend(tiny);
-          }
-        }"""
-    )
-    found = [
-        *complaints(page, "structure"),
-        *complaints(page, "size"),
-        *complaints(page, "contrast"),
-    ]
-    assert {"image-alt", "button-name", "target-size", "color-contrast"} <= {
-        complaint.split()[0] for complaint in found
-    }
 
 
 def focused(page):
