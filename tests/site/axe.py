@@ -64,7 +64,7 @@ RUN = r"""async (question) => {
       let opacity = 1;
       for (let x = e; x; x = x.parentElement) opacity *= getComputedStyle(x).opacity;
       const link = e.closest("a");
-      const line = link && [getComputedStyle(link).textDecorationLine, link.parentElement.localName];
+      const line = link && getComputedStyle(link).textDecorationLine + link.parentElement.localName;
       const kind = [color, fill, fontSize, fontWeight, opacity, ground(e), line].join();
       seen.set(kind, (seen.get(kind) || 0) + 1);
       if (seen.get(kind) <= 3) few.push(e);

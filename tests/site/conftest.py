@@ -85,6 +85,7 @@ def visitor(browser, served, built):
 @pytest.fixture(scope="module")
 def _librarian(browser, served, built):
     one = Visitor(browser, served, built)
+    # Each in a context of its own: a page behind another one would draw no frames.
     yield one, functools.cache(one.open)
     one.close()
 

@@ -5,13 +5,24 @@ import re
 import pytest
 from axe import complaints
 from test_pages import listed
+from visiting import Visitor
 
 PAGES = [*(f"{name}.html" for name in listed()), "search.html", "index.html"]
 
 
+@pytest.fixture(scope="module")
+def reader(browser, served, built):
+    """A visitor and one context for all pages, which keep what they share."""
+    visitor = Visitor(browser, served, built)
+    yield visitor, visitor.context(color_scheme="light")
+    visitor.close()
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_axe_finds_nothing(visitor, name):
-    page = visitor.open(name, color_scheme="light", viewport={"width": 1280, "height": 6000})
+def test_axe_finds_nothing(reader, name):
+    visitor, context = reader
+    page = visitor.open(name, context=context)
+    page.set_viewport_size({"width": 1280, "height": 6000})
     if name == "index.html":
         page.wait_for_url(re.compile(r"book/pages/index\.html"))
     assert complaints(page, "structure") == []
@@ -21,6 +32,8 @@ def test_axe_finds_nothing(visitor, name):
     assert complaints(page, "contrast") == []
     page.set_viewport_size({"width": 390, "height": 900})
     assert complaints(page, "size") == []
+    page.close()
+    assert visitor.heard() == []
 
 
 def test_axe_finds_what_is_planted(visitor):

@@ -40,17 +40,17 @@ def first_views(browser, served, built):
     from visiting import Visitor
 
     visitor = Visitor(browser, served, built)
-    context = visitor.context(viewport={"width": 412, "height": 823}, is_mobile=True)
     seen = {}
     for name in CHAPTERS:
+        # A context of its own has nothing in its cache.
+        context = visitor.context(viewport={"width": 412, "height": 823}, is_mobile=True)
         page = context.new_page()
         asked = []
         page.on("request", lambda request, asked=asked: asked.append(request.url))
         page.goto(visitor.url(name))
         page.wait_for_load_state("networkidle")
         seen[name] = ([u for u in asked if not u.startswith("data:")], page.evaluate(MEASURES))
-        page.close()
-    visitor.close()
+        context.close()
     assert visitor.heard() == []
     return seen
 

@@ -234,11 +234,13 @@ def test_the_search_finds_a_chapter(visitor, by):
 
 
 def test_without_scripts_a_page_shows_its_text_formulas_and_figures(visitor):
+    context = visitor.context(java_script_enabled=False)
     for name in CHAPTERS:
-        page = visitor.open(name, java_script_enabled=False)
+        page = visitor.open(name, context=context)
         assert page.locator("article h1").is_visible()
         assert page.locator(".math-display math").first.is_visible()
         assert page.locator(".cell_output img").first.is_visible()
+        page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

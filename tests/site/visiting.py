@@ -13,7 +13,10 @@ SITE = ROOT / "_build" / "html"
 
 @dataclass
 class Visitor:
-    """Opens pages, refuses what they want from elsewhere, and notes that and their complaints."""
+    """Opens pages, and notes what they want from elsewhere and their complaints.
+
+    They do not get it: the browser finds no other machine (book/take_away/browser.py).
+    """
 
     browser: Browser
     home: str
@@ -25,22 +28,29 @@ class Visitor:
     expected: str | None = None
 
     def context(self, **options) -> BrowserContext:
-        """A fresh context with these options, in which every request to elsewhere is refused."""
+        """A fresh context with these options, in which every request is heard."""
         made = self.browser.new_context(**options)
         made.set_default_timeout(10_000)
-        made.route("**/*", lambda route: route.continue_() if self._ours(route) else route.abort())
         made.on("request", self._note)
         made.on("console", lambda m: self._complain(m.page, f"{m.type}: {m.text}", m.type))
         made.on("weberror", lambda e: self._complain(e.page, f"uncaught: {e.error}", "error"))
         self.contexts.append(made)
         return made
 
-    def open(self, address: str, *, clock: bool = False, **options) -> Page:
-        """The page at `address` of the site, in a fresh context; `file:` before it opens the file.
+    def open(
+        self,
+        address: str,
+        *,
+        clock: bool = False,
+        context: BrowserContext | None = None,
+        **options,
+    ) -> Page:
+        """The page at `address` of the site; `file:` before it opens the file.
 
-        With `clock`, its time stands still until the test moves it.
+        It is opened in `context`, or else in a fresh one with these options. With `clock`, its
+        time stands still until the test moves it.
         """
-        page = self.context(**options).new_page()
+        page = (context or self.context(**options)).new_page()
         page.on("websocket", lambda socket: self.foreign.append(socket.url))
         if clock:
             page.clock.install()
@@ -52,9 +62,6 @@ class Visitor:
         if address.startswith("file:"):
             return (self.folder / address.removeprefix("file:")).as_uri()
         return self.home + address
-
-    def _ours(self, route) -> bool:
-        return self.is_ours(route.request.url)
 
     def is_ours(self, url: str) -> bool:
         """Whether `url` is in the site, or no request at all."""
