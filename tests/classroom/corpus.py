@@ -76,9 +76,12 @@ def rows():
         "a thread that spins": (
             submission(first="import threading\ndef spin():\n    while True: pass\n"
                        "threading.Thread(target=spin, daemon=True).start()"), 10),
-        "alarm": (submission(first="import signal; signal.alarm(1); signal.setitimer("
-                             "signal.ITIMER_REAL, 0.3)", last="import time; time.sleep(1)"),
-                  (0, 6, OTHERS, 10)),
+        "alarm in a call": (
+            q1("import signal, time; signal.setitimer(signal.ITIMER_REAL, 0.05); time.sleep(9)"),
+            OTHERS),
+        "alarm in the last cell": (
+            submission(last="import signal, time; signal.alarm(1); signal.setitimer("
+                            "signal.ITIMER_REAL, 0.05); time.sleep(9)"), 10),
         "endless recursion": (q1("return my_softmax(x, dim)"), OTHERS),
         # -- memory, output, disk
         "prints 200 MB": (

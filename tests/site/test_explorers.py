@@ -124,6 +124,8 @@ def test_a_slider_moved_by_keyboard_changes_the_drawing_and_what_is_said(opened,
         drawings = {now["drawing"] for now in seen}
         page.keyboard.press("Home")
         for _ in values[1:]:
+            if len(drawings) > 1:
+                break
             page.keyboard.press("ArrowRight")
             drawings.add(state(root)["drawing"])
         reset(root)
@@ -295,13 +297,16 @@ def contrast(a, b):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", BOOK)
 def test_texts_and_lines_stand_out_in_light_and_in_dark(opened, name, scheme):
-    page = opened(name, **({"color_scheme": "dark"} if scheme == "dark" else {}))
+    page = opened(name)
+    page.emulate_media(color_scheme=scheme)
+    page.wait_for_selector(f"html[data-theme={scheme}]", state="attached")
     for number, spec in enumerate(BOOK[name]):
         colours = mounted(page, number).evaluate(COLOURS)
         assert len(colours["texts"]) >= 8
         weak = [t for t in colours["texts"] if contrast(*t[1:]) < 4.5]
         weak += [m for m in colours["marks"] if contrast(*m[1:]) < 3.0]
         assert weak == [], f"{spec['title']} ({scheme})"
+    page.emulate_media(color_scheme="light")
 
 
 def test_dark_mode_is_dark(opened):
@@ -315,16 +320,18 @@ def test_dark_mode_is_dark(opened):
     assert luminance(dark) < 0.05
 
 
-@pytest.mark.parametrize("name", BOOK)
-def test_without_scripts_the_title_and_the_first_sentence_can_be_read(visitor, name):
-    page = visitor.open(name, java_script_enabled=False)
-    for number, spec in enumerate(BOOK[name]):
-        root = page.locator(".tp-explorer").nth(number)
-        assert root.locator(".tp-title").is_visible()
-        assert root.locator(".tp-title").text_content() == spec["title"]
-        assert root.locator(".tp-sentence").is_visible()
-        assert root.locator(".tp-sentence").text_content() == sentence_at(spec)
-        assert root.locator("script").is_hidden()
+def test_without_scripts_the_title_and_the_first_sentence_can_be_read(visitor):
+    context = visitor.context(java_script_enabled=False)
+    for name, described in BOOK.items():
+        page = visitor.open(name, context=context)
+        for number, spec in enumerate(described):
+            root = page.locator(".tp-explorer").nth(number)
+            assert root.locator(".tp-title").is_visible()
+            assert root.locator(".tp-title").text_content() == spec["title"]
+            assert root.locator(".tp-sentence").is_visible()
+            assert root.locator(".tp-sentence").text_content() == sentence_at(spec)
+            assert root.locator("script").is_hidden()
+        page.close()
 
 
 def test_a_live_notebook_draws_what_the_page_draws(opened):
