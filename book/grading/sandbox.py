@@ -129,6 +129,7 @@ def _bwrap(program: str, *, root: bool) -> list[str]:
     for name in FILES:
         words += ["--ro-bind", str(HERE / name), f"/engine/book/grading/{name}"]
     words += ["--perms", "1777", "--tmpfs", "/w"]
+    # A Python that lives in /tmp keeps it: then there is room in the working folder only.
     if not any(path.is_relative_to("/tmp") for path in _paths()):
         words += ["--symlink", "/w", "/tmp"]
     words += ["--chdir", "/w", "--remount-ro", "/dev", "--remount-ro", "/"]

@@ -204,13 +204,13 @@ def rows():
         "an error with a page in it": (
             submission("raise ValueError('<script>alert(1)</script>\\x1b[2J \\ud800 \\u202e')"), OTHERS),
         "keeps the hidden tests": (
-            submission(q3="def double(n):\n    open('/tmp/seen', 'a').write(f'saw {n} ')\n"
+            submission(q3="def double(n):\n    open('seen', 'a').write(f'saw {n} ')\n"
                        "    if n > 99: raise ValueError(f'saw {n}')\n    return 2 * n",
-                       last="print(open('/tmp/seen').read())\nraise ValueError(open('/tmp/seen').read())"),
+                       last="print(open('seen').read())\nraise ValueError(open('seen').read())"),
             6),
         "tells the hidden tests to a later one": (
-            q1("open('/tmp/seen', 'a').write(f'kept {x.ndim} ')", q2=GAIN.replace(
-                "super().__init__()", "raise ValueError(open('/tmp/seen').read())")), 7),
+            q1("open('seen', 'a').write(f'kept {x.ndim} ')", q2=GAIN.replace(
+                "super().__init__()", "raise ValueError(open('seen').read())")), 7),
         # -- junk on the line
         "junk into every file": (
             q1("import os\nfor fd in range(3, 64):\n    try: os.write(fd, b'\\xff' * 99)\n"
