@@ -14,7 +14,7 @@ PAGES = [*(f"{name}.html" for name in listed()), "search.html", "index.html"]
 def reader(browser, served, built):
     """A visitor and one context for all pages, which keep what they share."""
     visitor = Visitor(browser, served, built)
-    yield visitor, visitor.context(color_scheme="light")
+    yield visitor, visitor.context(color_scheme="light", viewport={"width": 1280, "height": 6000})
     visitor.close()
 
 
@@ -22,7 +22,6 @@ def reader(browser, served, built):
 def test_axe_finds_nothing(reader, name):
     visitor, context = reader
     page = visitor.open(name, context=context)
-    page.set_viewport_size({"width": 1280, "height": 6000})
     if name == "index.html":
         page.wait_for_url(re.compile(r"book/pages/index\.html"))
     assert complaints(page) == []

@@ -109,7 +109,9 @@ def test_chapters_link_their_terms_to_the_glossary(built):
     anchors = {term.anchor for term in glossary.load()}
     for path in chapters():
         html = (built / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
-        found = re.findall(r'<a class="tp-term[^"]*" href="[^"#]*glossary\.html#([^"]*)"', html)
+        links = re.findall(r'<a class="[^"]*\btp-term\b[^>]* href="([^"]*)"', html)
+        assert len(links) == len(re.findall(r'class="[^"]*\btp-term\b', html)), path.stem
+        found = [link.partition("glossary.html#")[2] for link in links]
         assert len(found) >= 2, path.stem
         assert len(found) == len(set(found)), "a term is linked once"
         assert set(found) <= anchors

@@ -33,3 +33,21 @@ def gradients(f: Callable[..., Tensor], grad_out: Tensor, *inputs: Tensor) -> tu
 def each(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """The derivative of the elementwise `f` at every entry of `x`, by autograd."""
     return gradients(f, torch.ones_like(x), x)[0]
+
+
+def thetas(d: int, base: float) -> Tensor:
+    """The radians per position of the d / 2 pairs, each from its own power."""
+    return torch.tensor([base ** (-2 * k / d) for k in range(d // 2)], dtype=torch.float64)
+
+
+def turned_pairs(x: Tensor, angles: Tensor) -> Tensor:
+    """Neighbouring features of `x` (..., d) turned by `angles` (..., d / 2)."""
+    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+
+
+def turned_halves(x: Tensor, angles: Tensor) -> Tensor:
+    """The same for features k and k + d / 2 of `x` as pairs."""
+    a, b = x.chunk(2, -1)
+    c, s = angles.cos(), angles.sin()
+    return torch.cat([a * c - b * s, b * c + a * s], -1)

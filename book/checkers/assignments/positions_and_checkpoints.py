@@ -12,14 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from book.checkers.assignments.common import EXACT, draw
+from book.checkers.assignments.common import EXACT, draw, thetas, turned_halves, turned_pairs
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer
 
 INF = math.inf
-
-
-def _freqs(d: int, base: float) -> Tensor:
-    return torch.tensor([base ** (-2 * k / d) for k in range(d // 2)], dtype=torch.float64)
 
 
 # --- convert_fused_qkv ----------------------------------------------------------------------------
@@ -285,18 +281,6 @@ _PACKED = Exercise(
 # --- repair_dynamic_cache -------------------------------------------------------------------------
 
 
-def _turn(x: Tensor, angles: Tensor) -> Tensor:
-    """Neighbouring features of `x` (..., d) turned by `angles` (..., d / 2)."""
-    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
-
-
-def _turn_halves(x: Tensor, angles: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    c, s = angles.cos(), angles.sin()
-    return torch.cat([a * c - b * s, b * c + a * s], -1)
-
-
 def _dynamic_base(base: float, scale: float, d: int, length: int, trained: int) -> float:
     stretch = scale * max(length, trained) / trained - scale + 1
     return base * math.pow(stretch, d / (d - 2))
@@ -309,12 +293,12 @@ def _repair(
     keys: Tensor, chunks: Sequence[int], base: float, scale: float, original_max_len: int
 ) -> Tensor:
     d, out, place = keys.shape[-1], [], 0
-    now = _freqs(d, _dynamic_base(base, scale, d, sum(chunks), original_max_len))
+    now = thetas(d, _dynamic_base(base, scale, d, sum(chunks), original_max_len))
     for n in chunks:
-        then = _freqs(d, _dynamic_base(base, scale, d, place + n, original_max_len))
+        then = thetas(d, _dynamic_base(base, scale, d, place + n, original_max_len))
         for t in range(place, place + n):
-            raw = _turn(keys[..., t, :], -t * then)
-            out.append(_turn(raw, t * now))
+            raw = turned_pairs(keys[..., t, :], -t * then)
+            out.append(turned_pairs(raw, t * now))
         place += n
     return torch.stack(out, -2)
 
@@ -334,7 +318,7 @@ def _repair_with(
     places: Callable[[Sequence[int]], list[int]] = lambda c: list(range(sum(c))),
     sign: float = 1.0,
     undo: float = 1.0,
-    turn: Callable[[Tensor, Tensor], Tensor] = _turn,
+    turn: Callable[[Tensor, Tensor], Tensor] = turned_pairs,
 ) -> Answer:
     def answer(
         keys: Tensor, chunks: Sequence[int], base: float, scale: float, original_max_len: int
@@ -427,7 +411,7 @@ _REPAIR = Exercise(
         WrongAnswer(
             "halves as pairs",
             "Here neighbours form a pair: (0, 1), (2, 3), ...",
-            _repair_with(turn=_turn_halves),
+            _repair_with(turn=turned_halves),
         ),
     ),
     variants=(_repair_with(),),
@@ -626,16 +610,16 @@ _READ = Exercise(
     title="YaRN read back from its frequencies",
     oracle=_read,
     cases=(
-        _read_case("values: heads of 128, sixteen times longer", lambda: _freqs(128, 1e4),
+        _read_case("values: heads of 128, sixteen times longer", lambda: thetas(128, 1e4),
                    16.0, 4000, 1.0, 32.0),
-        _read_case("values: Llama 3's base", lambda: _freqs(128, 5e5), 8.0, 8192, 1.0, 4.0),
-        _read_case("values: other corners", lambda: _freqs(96, 1e4), 4.0, 2048, 2.5, 11.0),
+        _read_case("values: Llama 3's base", lambda: thetas(128, 5e5), 8.0, 8192, 1.0, 4.0),
+        _read_case("values: other corners", lambda: thetas(96, 1e4), 4.0, 2048, 2.5, 11.0),
         _read_case("values: not the powers of a base", lambda: torch.tensor(
             [1.0, 0.8, 0.5, 0.3, 0.12, 0.05, 0.01]).double(), 3.0, 100, 1.5, 10.0),
-        _read_case("corners: two pairs on the ramp", lambda: _freqs(16, 1e4),
+        _read_case("corners: two pairs on the ramp", lambda: thetas(16, 1e4),
                    40.0, 4096, 2.0, 16.0),
-        _read_case("corners: hardly longer", lambda: _freqs(64, 1e4), 1.25, 4096, 1.0, 32.0),
-        _read_case("corners: no pair is kept", lambda: _freqs(32, 100.0), 10.0, 50, 0.5, 20.0),
+        _read_case("corners: hardly longer", lambda: thetas(64, 1e4), 1.25, 4096, 1.0, 32.0),
+        _read_case("corners: no pair is kept", lambda: thetas(32, 100.0), 10.0, 50, 0.5, 20.0),
     ),
     wrong=(
         WrongAnswer(

@@ -12,38 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from book.checkers.assignments.common import EXACT, draw
+from book.checkers.assignments.common import EXACT, draw, thetas, turned_halves, turned_pairs
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer
-
-
-def _freqs(d: int, base: float) -> Tensor:
-    return torch.tensor([base ** (-2 * k / d) for k in range(d // 2)], dtype=torch.float64)
-
-
-def _turn(x: Tensor, angles: Tensor) -> Tensor:
-    """Neighbouring features of `x` (..., d) turned by `angles` (..., d / 2)."""
-    pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())
-    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
-
-
-def _turn_halves(x: Tensor, angles: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    c, s = angles.cos(), angles.sin()
-    return torch.cat([a * c - b * s, b * c + a * s], -1)
-
 
 # --- partial_rope ---------------------------------------------------------------------------------
 
 
 def _partial(x: Tensor, position_ids: Tensor, rotary_dim: int, base: float) -> Tensor:
-    angles = position_ids.to(torch.float64)[:, None] * _freqs(rotary_dim, base)
-    turned = _turn(x[..., :rotary_dim], angles) if rotary_dim else x[..., :0]
+    angles = position_ids.to(torch.float64)[:, None] * thetas(rotary_dim, base)
+    turned = turned_pairs(x[..., :rotary_dim], angles) if rotary_dim else x[..., :0]
     return torch.cat([turned, x[..., rotary_dim:]], -1)
 
 
 def _partial_with(
-    freqs: Callable[[int, int, float], Tensor] = lambda d, r, base: _freqs(r, base),
-    turn: Callable[[Tensor, Tensor], Tensor] = _turn,
+    freqs: Callable[[int, int, float], Tensor] = lambda d, r, base: thetas(r, base),
+    turn: Callable[[Tensor, Tensor], Tensor] = turned_pairs,
     last: bool = False,
     rest: Callable[[Tensor], Tensor] = lambda x: x,
     positions: Callable[[Tensor], Tensor] = lambda p: p,
@@ -95,7 +78,7 @@ _PARTIAL = Exercise(
         WrongAnswer(
             "frequencies from the whole width",
             "The exponent is -2k over the number of features that turn, not over d_head.",
-            _partial_with(freqs=lambda d, r, base: _freqs(d, base)[: r // 2] if d % 2 == 0 else
+            _partial_with(freqs=lambda d, r, base: thetas(d, base)[: r // 2] if d % 2 == 0 else
                           base ** (-torch.arange(0, r, 2, dtype=torch.float64) / d)),
         ),
         WrongAnswer(
@@ -120,12 +103,12 @@ _PARTIAL = Exercise(
         WrongAnswer(
             "halves as pairs",
             "Here neighbours form a pair: (0, 1), (2, 3), ...",
-            _partial_with(turn=_turn_halves),
+            _partial_with(turn=turned_halves),
         ),
         WrongAnswer(
             "turned the wrong way",
             "A positive angle takes (1, 0) to (cos, sin): the sine of the first goes with a plus.",
-            _partial_with(turn=lambda x, angles: _turn(x, -angles)),
+            _partial_with(turn=lambda x, angles: turned_pairs(x, -angles)),
         ),
         WrongAnswer(
             "rows counted instead of position_ids",
@@ -144,13 +127,13 @@ def _backward(
     grad_out: Tensor, x: Tensor, position_ids: Tensor, inv_freq: Tensor
 ) -> tuple[Tensor, Tensor]:
     x_, f = x.detach().clone().requires_grad_(), inv_freq.detach().clone().requires_grad_()
-    out = _turn_halves(x_, position_ids.to(x.dtype)[:, None] * f)
+    out = turned_halves(x_, position_ids.to(x.dtype)[:, None] * f)
     gx, gf = torch.autograd.grad(out, (x_, f), grad_out)
     return gx, gf
 
 
 def _backward_with(
-    turn: Callable[[Tensor, Tensor], Tensor] = lambda g, a: _turn_halves(g, -a),
+    turn: Callable[[Tensor, Tensor], Tensor] = lambda g, a: turned_halves(g, -a),
     weigh: Callable[[Tensor, Tensor], Tensor] = lambda ga, p: (ga * p[:, None]).sum(0),
     before: bool = False,
     sign: float = 1.0,
@@ -163,7 +146,7 @@ def _backward_with(
     ) -> tuple[Tensor, Tensor]:
         p = position_ids.to(x.dtype)
         angles = p[:, None] * inv_freq
-        a, b = (x if before else _turn_halves(x, angles)).chunk(2, -1)
+        a, b = (x if before else turned_halves(x, angles)).chunk(2, -1)
         ga, gb = grad_out.chunk(2, -1)
         each = sign * (gb * a - ga * b)
         rows = each.flatten(0, -3)
@@ -213,7 +196,7 @@ _BACKWARD = Exercise(
         WrongAnswer(
             "turned forwards again",
             "The gradient goes through the transpose of R, which turns by the negative angle.",
-            _backward_with(turn=_turn_halves),
+            _backward_with(turn=turned_halves),
         ),
         WrongAnswer(
             "gradient not turned",
@@ -256,10 +239,10 @@ def _neighbours_backward(
     grad_out: Tensor, x: Tensor, position_ids: Tensor, inv_freq: Tensor
 ) -> tuple[Tensor, Tensor]:
     angles = position_ids.to(x.dtype)[:, None] * inv_freq
-    y = _turn(x, angles)
+    y = turned_pairs(x, angles)
     each = grad_out[..., 1::2] * y[..., ::2] - grad_out[..., ::2] * y[..., 1::2]
     total = each.flatten(0, -3).sum(0)
-    return _turn(grad_out, -angles), (total * position_ids.to(x.dtype)[:, None]).sum(0)
+    return turned_pairs(grad_out, -angles), (total * position_ids.to(x.dtype)[:, None]).sum(0)
 
 
 # --- rope_2d --------------------------------------------------------------------------------------
@@ -270,16 +253,16 @@ def _two_d(x: Tensor, height: int, width: int, base: float) -> Tensor:
     out = []
     for n in range(height * width):
         row, column = divmod(n, width)
-        theta = _freqs(d // 2, base)
-        out.append(_turn(x[..., n, :], torch.cat([row * theta, column * theta])))
+        theta = thetas(d // 2, base)
+        out.append(turned_pairs(x[..., n, :], torch.cat([row * theta, column * theta])))
     return torch.stack(out, -2)
 
 
 def _two_d_with(
-    freqs: Callable[[int, float], Tensor] = lambda d, base: _freqs(d // 2, base),
+    freqs: Callable[[int, float], Tensor] = lambda d, base: thetas(d // 2, base),
     where: Callable[[Tensor, int, int], tuple[Tensor, Tensor]] = lambda n, h, w: (n // w, n % w),
     order: str = "halves",
-    turn: Callable[[Tensor, Tensor], Tensor] = _turn,
+    turn: Callable[[Tensor, Tensor], Tensor] = turned_pairs,
 ) -> Answer:
     def answer(x: Tensor, height: int, width: int, base: float) -> Tensor:
         theta = freqs(x.shape[-1], base)
@@ -294,11 +277,15 @@ def _two_d_with(
 def _two_d_one_after_the_other(x: Tensor, height: int, width: int, base: float) -> Tensor:
     grid = x.unflatten(-2, (height, width))  # type: ignore[no-untyped-call]
     a, b = grid.chunk(2, -1)
-    theta = _freqs(x.shape[-1] // 2, base)
+    theta = thetas(x.shape[-1] // 2, base)
     rows = torch.arange(height, dtype=x.dtype)[:, None, None] * theta
     columns = torch.arange(width, dtype=x.dtype)[:, None] * theta
     turned = torch.cat(
-        [_turn(a, rows.expand(height, width, -1)), _turn(b, columns.expand(height, width, -1))], -1
+        [
+            turned_pairs(a, rows.expand(height, width, -1)),
+            turned_pairs(b, columns.expand(height, width, -1)),
+        ],
+        -1,
     )
     return turned.flatten(-3, -2)
 
@@ -346,7 +333,7 @@ _TWO_D = Exercise(
         WrongAnswer(
             "frequencies from the whole width",
             "Each half is a rotation of its own, with all frequencies of d_head / 2 features.",
-            _two_d_with(freqs=lambda d, base: _freqs(d, base)[: d // 4]),
+            _two_d_with(freqs=lambda d, base: thetas(d, base)[: d // 4]),
         ),
         WrongAnswer(
             "rows and columns take turns",
@@ -356,7 +343,7 @@ _TWO_D = Exercise(
         WrongAnswer(
             "halves as pairs",
             "Here neighbours form a pair: (0, 1), (2, 3), ...",
-            _two_d_with(turn=_turn_halves),
+            _two_d_with(turn=turned_halves),
         ),
         WrongAnswer(
             "counted from 1",
@@ -380,14 +367,14 @@ def _repair(keys: Tensor, chunks: Sequence[int], inv_freq: Tensor) -> Tensor:
     place = 0
     for n in chunks:
         for t in range(place, place + n):
-            out[..., t, :] = _turn(keys[..., t, :], place * inv_freq)
+            out[..., t, :] = turned_pairs(keys[..., t, :], place * inv_freq)
         place += n
     return out
 
 
 def _repair_with(
     offsets: Callable[[Sequence[int]], Tensor] = _starts,
-    turn: Callable[[Tensor, Tensor], Tensor] = _turn,
+    turn: Callable[[Tensor, Tensor], Tensor] = turned_pairs,
 ) -> Answer:
     def answer(keys: Tensor, chunks: Sequence[int], inv_freq: Tensor) -> Tensor:
         return turn(keys, offsets(chunks).to(keys.dtype)[:, None] * inv_freq)
@@ -400,8 +387,8 @@ def _within(chunks: Sequence[int]) -> Tensor:
 
 
 def _repair_from_raw(keys: Tensor, chunks: Sequence[int], inv_freq: Tensor) -> Tensor:
-    raw = _turn(keys, -_within(chunks).to(keys.dtype)[:, None] * inv_freq)
-    return _turn(raw, torch.arange(sum(chunks)).to(keys.dtype)[:, None] * inv_freq)
+    raw = turned_pairs(keys, -_within(chunks).to(keys.dtype)[:, None] * inv_freq)
+    return turned_pairs(raw, torch.arange(sum(chunks)).to(keys.dtype)[:, None] * inv_freq)
 
 
 def _previous(chunks: Sequence[int]) -> Tensor:
@@ -442,7 +429,7 @@ _REPAIR = Exercise(
         WrongAnswer(
             "turned back instead of on",
             "The keys have turned too little. The missing angle is added, not taken away.",
-            _repair_with(turn=lambda x, angles: _turn(x, -angles)),
+            _repair_with(turn=lambda x, angles: turned_pairs(x, -angles)),
         ),
         WrongAnswer(
             "the number of the chunk as the offset",
@@ -460,7 +447,7 @@ _REPAIR = Exercise(
         WrongAnswer(
             "halves as pairs",
             "Here neighbours form a pair: (0, 1), (2, 3), ...",
-            _repair_with(turn=_turn_halves),
+            _repair_with(turn=turned_halves),
         ),
     ),
     variants=(_repair_with(), _repair_from_raw),
