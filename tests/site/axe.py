@@ -1,20 +1,9 @@
 """Asks axe-core, which comes in the package axe-playwright-python, what is wrong with a page."""
 
+from collections import Counter
 from functools import cache
 from importlib.resources import files
 
-from test_pages import UNFOLD
-
-# Everything was near once, so that the page's script has seen it.
-PASS_BY = """async () => {
-  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-  for (let y = 0; y < document.documentElement.scrollHeight; y += innerHeight) {
-    scrollTo(0, y);
-    await frame();
-  }
-  scrollTo(0, 0);
-  await frame();
-}"""
 # Nothing is on its way from one colour to another, and what is many times the same is made small,
 # or axe would take minutes: a coloured piece of code keeps its element where such a piece occurs
 # for the first time in such a place, and all formulas but some keep their text and lose their
@@ -34,11 +23,11 @@ READY = """() => {
     math.textContent = math.textContent;
   }
 }"""
-RUN = r"""async (small) => {
+RUN = r"""async ([small, known]) => {
   // Colours are slow to find out about, and depend on two colours, the size of the letters and how
   // a link is marked in which place: the first few texts of each such kind stand for all.
   const colours = { "color-contrast": "[data-few]", "link-in-text-block": "a[href][data-few]" };
-  const seen = new Map();
+  const seen = {};
   const ground = (e) => {
     for (; e; e = e.parentElement) {
       const { backgroundColor, backgroundImage } = getComputedStyle(e);
@@ -57,8 +46,9 @@ RUN = r"""async (small) => {
     const link = e.closest("a");
     const line = link && getComputedStyle(link).textDecorationLine + link.parentElement.localName;
     const kind = [color, fill, fontSize, fontWeight, opacity, ground(e), line].join();
-    seen.set(kind, (seen.get(kind) || 0) + 1);
-    if (seen.get(kind) <= 3) for (const one of link ? [e, link] : [e]) one.dataset.few = "";
+    seen[kind] = (seen[kind] || 0) + 1;
+    if (seen[kind] + (known[kind] || 0) > 3) continue;
+    for (const one of link ? [e, link] : [e]) one.dataset.few = "";
   }
   axe.configure({ rules: Object.entries(colours).map(([id, selector]) => ({ id, selector })) });
   // The addresses of the elements that passed would take a third of the time.
@@ -68,7 +58,11 @@ RUN = r"""async (small) => {
   const { passes, violations } = await axe.run(document, options);
   const told = (n) => n.html.slice(0, 120) + " — " + (n.any[0] || n.all[0] || n.none[0])?.message;
   const found = violations.map((v) => [v.id, v.nodes.length, ...v.nodes.slice(0, 2).map(told)]);
-  return { passed: passes.map((p) => p.id), found: found.map((parts) => parts.join(" ")) };
+  return {
+    passed: passes.map((p) => p.id),
+    found: found.map((parts) => parts.join(" ")),
+    seen,
+  };
 }"""
 
 
@@ -78,16 +72,23 @@ def source() -> str:
     return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 
 
-def complaints(page, *, small: bool = False) -> list[str]:
+def complaints(page, known: Counter[str], *, small: bool = False) -> list[str]:
     """What axe finds on this page. If it is `small`, only colours and the size of controls.
 
-    Of what is many times the same, all but some is left out.
+    Of what is many times the same, all but some is left out: the page is not whole after this.
+    `known` counts the kinds of text on pages with nothing wrong, whose colours axe need not be
+    asked about again. Those of this page are added.
     """
     if not page.evaluate("() => 'axe' in window"):
-        for script in (UNFOLD, PASS_BY, READY, source()):
-            page.evaluate(script)
-    answer = page.evaluate(RUN, small)
-    passed = set(answer["passed"])
-    assert passed >= {"color-contrast", *(["target-size"] if small else [])}, "axe has not looked"
-    assert small or len(passed) > 20, "axe has looked at nothing but colours"
-    return answer["found"]
+        page.evaluate(READY)
+        page.evaluate(source())
+    answer = page.evaluate(RUN, [small, known])
+    passed, found = set(answer["passed"]), answer["found"]
+    wanted = {"target-size"} if small else {"document-title", "html-has-lang", "link-name"}
+    if not known:
+        wanted.add("color-contrast")
+    assert found or wanted <= passed, f"axe has not looked at {wanted - passed}"
+    assert found or small or len(passed) > 20, "axe has looked at little"
+    if not found:
+        known.update(answer["seen"])
+    return found

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from test_pages import CHAPTERS, pages_of
+from visiting import CHAPTERS, pages_of
 
 # What a fault or a stranger could put into a page, and what would show that it worked.
 PLANTED = {

@@ -9,7 +9,7 @@ import re
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from test_pages import CHAPTERS, pages_of
+from visiting import CHAPTERS, Visitor, pages_of
 
 from book.chapters import ROOT
 
@@ -33,12 +33,21 @@ MEASURES = """() => new Promise((done) => {
   }), 300);
 })"""
 
+# Which explorers are drawn, and which are so far below that they need not be.
+EXPLORERS = """() => {
+  const all = [...document.querySelectorAll(".tp-explorer")];
+  const numbers = (chosen) => all.flatMap((e, number) => (chosen(e) ? [number] : []));
+  return {
+    explorers: numbers(() => true),
+    drawn: numbers((e) => e.querySelector("svg[role=img]")),
+    far: numbers((e) => e.getBoundingClientRect().top > innerHeight + 400),
+  };
+}"""
+
 
 @pytest.fixture(scope="module")
 def first_views(browser, served, built):
     """What the first view of each chapter on a phone asks for and measures."""
-    from visiting import Visitor
-
     visitor = Visitor(browser, served, built)
     seen = {}
     for name in CHAPTERS:
@@ -49,7 +58,8 @@ def first_views(browser, served, built):
         page.on("request", lambda request, asked=asked: asked.append(request.url))
         page.goto(visitor.url(name))
         page.wait_for_load_state("networkidle")
-        seen[name] = ([u for u in asked if not u.startswith("data:")], page.evaluate(MEASURES))
+        measures = page.evaluate(MEASURES) | page.evaluate(EXPLORERS)
+        seen[name] = ([u for u in asked if not u.startswith("data:")], measures)
         context.close()
     assert visitor.heard() == []
     return seen
@@ -79,6 +89,13 @@ def test_a_first_view_lays_out_what_is_seen_and_nothing_jumps(first_views, name)
     assert measures["elements"] < 12_000, measures
     assert measures["sections"] >= 10, measures
     assert measures["laidOut"] < measures["elements"] / 3, measures
+
+
+@pytest.mark.parametrize("name", CHAPTERS)
+def test_no_explorer_is_drawn_before_it_is_about_to_be_seen(first_views, name):
+    _, measures = first_views[name]
+    assert measures["far"], "no explorer is below the fold: the test is empty"
+    assert sorted(measures["drawn"] + measures["far"]) == measures["explorers"]
 
 
 @pytest.mark.parametrize("name", CHAPTERS[:2])

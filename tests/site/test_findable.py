@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
-from test_pages import CHAPTERS, listed, pages_of
+from visiting import CHAPTERS, listed, pages_of
 
 PAGES = [f"{name}.html" for name in listed()]
 

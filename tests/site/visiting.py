@@ -6,9 +6,22 @@ from urllib.parse import unquote, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page
 
-from book.chapters import ROOT
+from book.chapters import ROOT, chapters
+from book.take_away.pages import entries
 
 SITE = ROOT / "_build" / "html"
+CHAPTERS = [f"notebooks/{path.stem}.html" for path in chapters()]
+
+
+def listed() -> list[str]:
+    """The pages of the table of contents, in order, without `.html`."""
+    return [entry.document for entry in entries()]
+
+
+def pages_of(folder: Path) -> list[str]:
+    """The addresses of all pages of the site in this folder."""
+    found = sorted(folder.rglob("*.html"))
+    return [p.relative_to(folder).as_posix() for p in found if "_static" not in p.parts]
 
 
 @dataclass
