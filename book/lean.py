@@ -248,11 +248,11 @@ def _about(text: str, name: str, path: Path, out: Path, book: Book) -> list[str]
     if book.address:
         facts["og:url"] = book.address + name
         lines.append(f'<link rel="canonical" href="{escape(book.address + name)}">')
-    if name in ("genindex.html", "search.html", "prf-prf.html"):
-        lines.append('<meta name="robots" content="noindex">' if name == "search.html" else "")
+    if name == "search.html":
+        lines.append('<meta name="robots" content="noindex">')
     lines += [f'<meta property="{k}" content="{escape(v)}">' for k, v in facts.items()]
     lines.append('<meta name="twitter:card" content="summary_large_image">')
-    return [line for line in lines if line]
+    return lines
 
 
 def _plain(html: str) -> str:
@@ -323,9 +323,7 @@ def _address_book(out: Path, names: list[str], book: Book) -> None:
         (out / old).unlink(missing_ok=True)
     if book.address is None:
         return
-    listed = [
-        n for n in names if n not in ("search.html", "genindex.html", "prf-prf.html", "index.html")
-    ]
+    listed = [n for n in names if n not in ("search.html", "index.html")]
     rows = "".join(f"<url><loc>{escape(book.address + n)}</loc></url>\n" for n in listed)
     (out / "sitemap.xml").write_text(
         '<?xml version="1.0" encoding="UTF-8"?>\n'

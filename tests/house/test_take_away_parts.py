@@ -273,6 +273,6 @@ def command(*arguments, **environment):
 def test_without_chromium_the_command_says_how_to_get_it(tmp_path):
     done = command("epub", tmp_path / "b.epub", CHROMIUM="/no/such/chromium")
     assert done.returncode == 1
-    assert "apt-get install chromium" in done.stderr
+    assert "apt-get install chromium-headless-shell" in done.stderr
     assert "Traceback" not in done.stderr
     assert not Path(tmp_path / "b.epub").exists()

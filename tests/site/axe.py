@@ -28,24 +28,26 @@ RUN = r"""async ([small, known]) => {
   // a link is marked in which place: the first few texts of each such kind stand for all.
   const colours = { "color-contrast": "[data-few]", "link-in-text-block": "a[href][data-few]" };
   const seen = {};
-  const ground = (e) => {
-    for (; e; e = e.parentElement) {
-      const { backgroundColor, backgroundImage } = getComputedStyle(e);
-      if (backgroundImage !== "none") return backgroundImage;
-      if (!/^rgba\(.*, 0\)$|transparent/.test(backgroundColor)) return backgroundColor;
+  // What is behind an element, and how much of that comes through.
+  const behind = new Map([[null, ["", 1]]]);
+  const place = (e) => {
+    if (!behind.has(e)) {
+      const { backgroundColor, backgroundImage, opacity } = getComputedStyle(e);
+      const [ground, share] = place(e.parentElement);
+      const empty = /^rgba\(.*, 0\)$|transparent/.test(backgroundColor);
+      const own = backgroundImage !== "none" ? backgroundImage : empty ? ground : backgroundColor;
+      behind.set(e, [own, share * opacity]);
     }
-    return "";
+    return behind.get(e);
   };
   for (const e of document.querySelectorAll("[data-few]")) delete e.dataset.few;
   for (const e of document.body.querySelectorAll("*")) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
     if (!own || !e.checkVisibility()) continue;
     const { color, fill, fontSize, fontWeight } = getComputedStyle(e);
-    let opacity = 1;
-    for (let x = e; x; x = x.parentElement) opacity *= getComputedStyle(x).opacity;
     const link = e.closest("a");
     const line = link && getComputedStyle(link).textDecorationLine + link.parentElement.localName;
-    const kind = [color, fill, fontSize, fontWeight, opacity, ground(e), line].join();
+    const kind = [color, fill, fontSize, fontWeight, ...place(e), line].join();
     seen[kind] = (seen[kind] || 0) + 1;
     if (seen[kind] + (known[kind] || 0) > 3) continue;
     for (const one of link ? [e, link] : [e]) one.dataset.few = "";

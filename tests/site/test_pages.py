@@ -14,8 +14,7 @@ from book.sphinx_ext import site_problems
 
 # It only leads on to the first page.
 DOOR = "index.html"
-BY_SPHINX = ["genindex.html", "prf-prf.html", "search.html"]
-PAGES = [*(f"{name}.html" for name in listed()), *BY_SPHINX]
+PAGES = [*(f"{name}.html" for name in listed()), "search.html"]
 BOTH = pytest.mark.parametrize("by", ["", "file:"], ids=["served", "file"])
 
 
