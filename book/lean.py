@@ -352,11 +352,20 @@ def _body(text: str, path: Path, inline: dict[str, str]) -> str:
         text = re.sub(old, new, text)
     text = _foldable(text)
     text = re.sub(r"<pre>.*?</pre>", lambda m: _fewer_spans(m[0]), text, flags=re.S)
+    text = _HELD.sub(_with_its_signs, text)
     text = re.sub(r"<img\b[^>]*>", lambda m: _sized(m[0], path), text)
     text = _styles_to_classes(text, inline)
     text = re.sub(r"<(?:i|span) class=\"(fa[^\"]*)\"([^>]*)>", _hidden_icon, text)
     text = _tools(text, path)
     return _sections(text)
+
+
+# A formula in a line, with the signs that touch it. Browsers would break the line between them.
+_HELD = re.compile(r"([(“]?)(<math\b(?:(?!</?math\b).)*</math>)([-,.;:?!)’”]*)", re.S)
+
+
+def _with_its_signs(found: re.Match[str]) -> str:
+    return f'<span class="tp-hold">{found[0]}</span>' if found[1] or found[3] else found[0]
 
 
 def _tools(text: str, path: Path) -> str:

@@ -187,7 +187,7 @@
         else target.removeAttribute("tabindex");
       }
     }, { rootMargin: "200px" });
-    for (const box of all("article :is(.math-display, pre, table, .cell_output, p:has(math), li:has(> math))")) near.observe(box);
+    for (const box of all("article :is(.math-display, pre, table, .cell_output, p:has(math), li:has(> math, > .tp-hold))")) near.observe(box);
   }
 
   // ---- where the reader is: in the contents of the page and in the list of chapters

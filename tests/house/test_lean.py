@@ -145,6 +145,16 @@ def test_a_style_in_an_attribute_becomes_a_class_and_equal_ones_the_same():
     assert inline == {"a: b": "tp-s0", "c: d": "tp-s1"}
 
 
+def test_a_formula_keeps_the_signs_that_touch_it():
+    math = "<math><mi>W</mi></math>"
+    page = f"<p>rows of {math}, and ({math}) as {math}-th; {math} alone</p>{math}<p>, far</p>"
+    held = '<span class="tp-hold">'
+    assert lean._HELD.sub(lean._with_its_signs, page) == (
+        f"<p>rows of {held}{math},</span> and {held}({math})</span> as {held}{math}-</span>th; "
+        f"{math} alone</p>{math}<p>, far</p>"
+    )
+
+
 def test_an_element_is_removed_with_what_is_in_it_and_nothing_else():
     text = '<p>a</p><div class="x"><div>b</div></div><div>c</div>'
     assert lean._without(text, r'<div class="x">') == "<p>a</p><div>c</div>"
