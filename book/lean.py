@@ -361,7 +361,7 @@ def _body(text: str, path: Path, inline: dict[str, str]) -> str:
 
 
 # A formula in a line, with the signs that touch it. Browsers would break the line between them.
-_HELD = re.compile(r"([(“]?)(<math\b(?:(?!</?math\b).)*</math>)([-,.;:?!)’”]*)", re.S)
+_HELD = re.compile(r"([(“]?)(<math\b.*?</math>)([-,.;:?!)’”]*)", re.S)
 
 
 def _with_its_signs(found: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from axe import complaints
-from visiting import Visitor
+from visiting import DOOR, Visitor
 
 # A desk; a desk on which everything is twice as large; the smallest phone. The style sheets have
 # no limit between that and larger phones.
@@ -39,7 +39,7 @@ PASS_BY = """async () => {
     if (box.scrollWidth <= box.clientWidth || box.tabIndex >= 0) continue;
     if (!/auto|scroll/.test(getComputedStyle(box).overflowX)) continue;
     box.scrollIntoView({ behavior: "instant" });
-    await frame();
+    for (let i = 0; i < 10 && box.tabIndex < 0; i++) await frame();
   }
 }"""
 
@@ -92,7 +92,6 @@ class Look:
     barriers: list[str] = field(default_factory=list)
 
 
-@dataclass
 class Looker:
     """Looks at pages, which keep what they share.
 
@@ -100,13 +99,12 @@ class Looker:
     the same page.
     """
 
-    visitor: Visitor
-    by: str
-
-    def __post_init__(self):
+    def __init__(self, visitor: Visitor, by: str):
+        self.visitor = visitor
+        self.by = by
         self.requests = []
         self.kinds = Counter()
-        self.context = self.visitor.context(
+        self.context = visitor.context(
             color_scheme="light", viewport={"width": WIDTHS[0], "height": HEIGHT}
         )
         self.context.on("request", lambda request: self.requests.append(request.url))
@@ -114,7 +112,7 @@ class Looker:
     def look(self, name: str) -> Look:
         seen = Look()
         page = self.visitor.open(self.by + name, context=self.context)
-        if name == "index.html":
+        if name == DOOR:
             page.wait_for_url("**/book/pages/index.html")
         else:
             page.evaluate(UNFOLD)

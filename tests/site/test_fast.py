@@ -25,13 +25,12 @@ MEASURES = """() => new Promise((done) => {
     for (const e of list.getEntries()) sum.blocked += Math.max(0, e.duration - 50);
   }).observe({ type: "longtask", buffered: true });
   const shown = (e) => e.checkVisibility({ contentVisibilityAuto: true });
-  // What the page still asks for comes in this time.
   setTimeout(() => done({
     ...sum,
     elements: document.querySelectorAll("*").length,
     laidOut: [...document.querySelectorAll("article *")].filter(shown).length,
     sections: document.querySelectorAll("article [data-tall]").length,
-  }), 500);
+  }), 300);
 })"""
 
 # Which explorers are drawn, and which are so far below that they need not be.
@@ -58,6 +57,7 @@ def first_views(browser, served, built):
         asked = []
         page.on("request", lambda request, asked=asked: asked.append(request.url))
         page.goto(visitor.url(name))
+        page.wait_for_load_state("networkidle")
         measures = page.evaluate(MEASURES) | page.evaluate(EXPLORERS)
         seen[name] = ([u for u in asked if not u.startswith("data:")], measures)
         context.close()

@@ -8,12 +8,10 @@ from itertools import pairwise
 import pytest
 from axe import complaints
 from looking import UNFOLD, Looker
-from visiting import CHAPTERS, Visitor, listed, pages_of
+from visiting import CHAPTERS, DOOR, Visitor, listed, pages_of
 
 from book.sphinx_ext import site_problems
 
-# It only leads on to the first page.
-DOOR = "index.html"
 PAGES = [*(f"{name}.html" for name in listed()), "search.html"]
 BOTH = pytest.mark.parametrize("by", ["", "file:"], ids=["served", "file"])
 
@@ -21,17 +19,11 @@ BOTH = pytest.mark.parametrize("by", ["", "file:"], ids=["served", "file"])
 @pytest.fixture(scope="module")
 def look(browser, served, built):
     """Looks at a page, once; `by` is "" for the server and "file:" for the folder."""
-    visitors = []
-
-    @cache
-    def looker(by):
-        visitors.append(Visitor(browser, served, built))
-        return Looker(visitors[-1], by)
-
-    yield cache(lambda by, name: looker(by).look(name))
-    for visitor in visitors:
-        visitor.close()
-        assert visitor.heard() == []
+    lookers = {by: Looker(Visitor(browser, served, built), by) for by in ("", "file:")}
+    yield cache(lambda by, name: lookers[by].look(name))
+    for looker in lookers.values():
+        looker.visitor.close()
+        assert looker.visitor.heard() == []
 
 
 def test_the_net_sees_and_refuses_whatever_leaves_this_machine(visitor):
@@ -71,6 +63,12 @@ def test_a_page_asks_for_nothing_from_elsewhere_and_does_not_complain(look, by, 
     seen = look(by, name)
     assert any(url.endswith("/" + name) for url in seen.requests), "the net has a hole"
     assert seen.heard == []
+
+
+@BOTH
+def test_the_net_hears_more_than_the_pages_themselves(look, by):
+    requests = [url for name in [*PAGES, DOOR] for url in look(by, name).requests]
+    assert len(requests) > 5 * len([*PAGES, DOOR]), "too few: the net has a hole"
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -10,6 +10,8 @@ from book.chapters import ROOT, chapters
 from book.take_away.pages import entries
 
 SITE = ROOT / "_build" / "html"
+# It only leads on to the first page.
+DOOR = "index.html"
 CHAPTERS = [f"notebooks/{path.stem}.html" for path in chapters()]
 
 
