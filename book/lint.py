@@ -21,7 +21,7 @@ EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?",
 UNLABELLED = re.compile(r"^[`:]{3,}\{math\}|\\begin\{(?:equation|align|gather|multline)\*?\}", re.M)
 # A number with three or more digits that count: it should come out of a cell, not be typed.
 TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?!\.?\w)")
-KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "timing", "cited"}
+KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "timing", "cited", "finding"}
 SILENCERS = {"nbval-ignore-output", "nbval-skip", "skip-execution", "raises-exception"}
 SILENCING_COMMENT = re.compile(
     r"^\s*#+\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M
