@@ -1,17 +1,24 @@
-"""A conclusion that is executed: the sentence, the experiment behind it, and the comparison it claims.
+"""A conclusion that is executed: the sentence, the experiment behind it, and what it claims.
 
 A cell tagged `finding` ends in `finding("... {number} ...", measure, holds, seeds)`. The experiment
-is run for every seed, the comparison must hold for each of them with a margin larger than the spread
-between seeds, and the sentence is printed with the numbers that were measured. The page shows the
-sentence in a box; what would not hold for another seed cannot be said there.
+is run for every seed, the comparison must hold for each of them with a margin larger than the
+spread between seeds, and the sentence is printed with the numbers that were measured. The page
+shows the sentence in a box; what would not hold for another seed cannot be said there.
+
+The text form of the output holds the sentence, the comparisons and every measured number, with so
+many digits that the comparisons can be checked from it again: `read_stored` reads it, and
+`tests/chapters/test_findings.py` does that for the whole book without running anything.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
+import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
@@ -31,6 +38,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
 }
 # The mean margin must be this many standard deviations (over the seeds) away from a tie.
 MARGIN = 2.0
+SEEDS_AT_LEAST = 3
 
 
 class FindingError(AssertionError):
@@ -38,7 +46,7 @@ class FindingError(AssertionError):
 
 
 class Measured(float):
-    """A number measured once for each seed: formats as their mean; `low` and `high` are the ends."""
+    """A number measured once for each seed. It formats as the mean; `low` and `high` are the ends."""
 
     def __new__(cls, values: Sequence[float]) -> Measured:
         """The mean of `values`, which keeps the smallest and the largest of them."""
@@ -72,9 +80,9 @@ def finding(
 
     Args:
         sentence: Markdown; `{name:.2f}` stands for a measured number (its mean over the seeds),
-            `{name.low}` and `{name.high}` for its ends.
+            `{name.low}` and `{name.high}` for its ends. Braces of LaTeX are written twice.
         measure: seed -> the numbers by name. Or the numbers themselves: a list by seed for each
-            name, or plain numbers if `seeds` is None.
+            name, or plain numbers if `seeds` is None. No rounding errors: they differ elsewhere.
         holds: one or more comparisons of sums and products of these names, such as
             `"last < 0.5 * first"`; each must hold for every seed, and by more than the spread.
         seeds: at least three; None for what does not depend on chance.
@@ -82,102 +90,155 @@ def finding(
     Raises:
         FindingError: if a comparison fails for a seed, holds by less than the spread, or a measured
             number is not finite.
-        ValueError: if there are fewer than three seeds, a comparison cannot be read, or a name in
-            the sentence or in a comparison was not measured.
+        ValueError: if there are fewer than three seeds, a comparison cannot be read or compares
+            nothing that was measured, or the sentence or a comparison names what was not measured.
     """
-    numbers = {name: Measured(v) for name, v in _values(measure, seeds).items()}
-    claims = [holds] if isinstance(holds, str) else list(holds)
+    seeds = None if seeds is None else list(seeds)
+    values = _values(measure, seeds)
+    claims = [" ".join(c.split()) for c in ([holds] if isinstance(holds, str) else holds)]
     if not claims:
         raise ValueError("finding: `holds` is empty, so the sentence claims nothing")
-    known = set(numbers)
-    said = {f.split(".")[0].split("[")[0] for _, f, _, _ in string.Formatter().parse(sentence) if f}
-    if unknown := said - known:
-        raise ValueError(f"finding: the sentence names {sorted(unknown)}, measured are {sorted(known)}")
-    for claim in claims:
-        check(claim, {name: number.values for name, number in numbers.items()})
-    text = sentence.format(**numbers)
-    how = "computed" if seeds is None else f"seeds {', '.join(map(str, seeds))}"
+    gaps = [gap for claim in claims for gap in check(claim, values, seeds)]
+    text = said(sentence, values)
+    print_as = _digits(claims, values, seeds)
     rows = "".join(
-        f"\n  {name}: {' '.join(f'{v:.3g}' for v in number.values)}"
-        for name, number in numbers.items()
+        f"\n  {name}: {' '.join(print_as(v) for v in numbers)}" for name, numbers in values.items()
     )
-    checked = "; ".join(claims)
-    display(
+    how = "computed" if seeds is None else f"seeds {', '.join(map(str, seeds))}"
+    margin = "; ".join(f"`{link}` by {_spread(gap)}" for link, gap in gaps)
+    display(  # type: ignore[no-untyped-call]
         _Box(
-            f"Finding ({how}): {text}\n  holds: {checked}{rows}",
-            f"{text}\n\n*{'Computed' if seeds is None else 'In each of the ' + how}:* `{checked}`",
+            f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{rows}",
+            f"{text}\n\n*{'Computed' if seeds is None else f'In each of the runs with {how}'}:* "
+            f"{margin}.",
         )
     )
 
 
-def check(claim: str, values: Mapping[str, Sequence[float]]) -> None:
-    """Require that the comparison `claim` holds for every seed, by more than the spread of its margin.
+def said(sentence: str, values: Mapping[str, Sequence[float]]) -> str:
+    """The sentence with its numbers.
+
+    Raises:
+        ValueError: if it names something that was not measured.
+    """
+    for _, name, _, _ in string.Formatter().parse(sentence):
+        if name is not None and not re.fullmatch(r"\w+(\.low|\.high)?", name):
+            raise ValueError(
+                f"finding: {{{name}}} in the sentence should be a name, name.low or name.high; "
+                "braces of LaTeX are written twice"
+            )
+        if name is not None and name.partition(".")[0] not in values:
+            raise ValueError(f"finding: the sentence names {name!r}, measured are {sorted(values)}")
+    return sentence.format(**{name: Measured(numbers) for name, numbers in values.items()})
+
+
+def check(
+    claim: str, values: Mapping[str, Sequence[float]], seeds: Sequence[int] | None = None
+) -> list[tuple[str, list[float]]]:
+    """Require that the comparison `claim` holds for every seed, by more than its margin's spread.
+
+    Returns:
+        For each link of the chain, its text and by how much it holds for each seed.
 
     Raises:
         FindingError: if it does not.
         ValueError: if `claim` is no comparison of arithmetic of the names in `values`.
     """
-    for text, gaps in margins(claim, values):
-        if min(gaps) <= 0:
-            raise FindingError(f"finding: {text} fails for seed number {gaps.index(min(gaps))}")
+    found = list(margins(claim, values))
+    for text, gaps in found:
+        worst = min(gaps)
+        if not worst > 0:
+            where = gaps.index(worst)
+            seed = "" if len(gaps) == 1 else f" for seed {(seeds or range(len(gaps)))[where]}"
+            raise FindingError(f"finding: {text} fails{seed}, by {-worst:.3g}")
         if len(gaps) > 1 and fmean(gaps) <= MARGIN * stdev(gaps):
             raise FindingError(
                 f"finding: {text} holds by {fmean(gaps):.3g} on average, which is not more than "
                 f"{MARGIN:g} times its spread {stdev(gaps):.3g}; say that it varies"
             )
+    return found
 
 
-def margins(
-    claim: str, values: Mapping[str, Sequence[float]]
-) -> Iterable[tuple[str, list[float]]]:
+def margins(claim: str, values: Mapping[str, Sequence[float]]) -> Iterator[tuple[str, list[float]]]:
     """For each link of a chain `a < b < c`: its text, and by how much it holds for each seed."""
+    for left, how, right in links(claim):
+        text = f"{ast.unparse(left)} {'<' if isinstance(how, ast.Lt) else '>'} {ast.unparse(right)}"
+        # `abs` is the only function, not a number.
+        named = {n.id for side in (left, right) for n in ast.walk(side) if isinstance(n, ast.Name)}
+        if unknown := sorted(named - {"abs"} - set(values)):
+            raise ValueError(
+                f"finding: {claim!r} names {', '.join(unknown)}, measured are {sorted(values)}"
+            )
+        if not named - {"abs"}:
+            raise ValueError(f"finding: {text!r} compares nothing that was measured")
+        gaps = []
+        for k in range(max(map(len, values.values()))):
+            here = {name: numbers[k] for name, numbers in values.items()}
+            try:
+                sides = _number(left, here, claim), _number(right, here, claim)
+            except ArithmeticError as error:
+                raise FindingError(f"finding: {text} cannot be computed: {error}") from None
+            gaps.append(_COMPARE[type(how)](*sides))
+        if not all(map(math.isfinite, gaps)):
+            raise FindingError(f"finding: {text} compares what is not finite: {gaps}")
+        yield text, gaps
+
+
+def links(claim: str) -> list[tuple[ast.expr, ast.cmpop, ast.expr]]:
+    """The comparisons of a chain `a < b < c`: left side, relation, right side of each."""
     try:
         tree = ast.parse(claim, mode="eval").body
     except SyntaxError as error:
         raise ValueError(f"finding: {claim!r} cannot be read: {error.msg}") from None
     if not isinstance(tree, ast.Compare):
-        raise ValueError(f"finding: {claim!r} is no comparison")
+        raise ValueError(f"finding: {claim!r} is no comparison")  # noqa: TRY004
+    if any(type(how) not in _COMPARE for how in tree.ops):
+        raise ValueError(f"finding: {claim!r} compares with something other than < and >")
     sides = [tree.left, *tree.comparators]
-    count = max(map(len, values.values()))
-    for left, how, right in zip(sides, tree.ops, sides[1:], strict=False):
-        if type(how) not in _COMPARE:
-            raise ValueError(f"finding: {claim!r} compares with something other than < and >")
-        gaps = []
-        for k in range(count):
-            here = {name: v[k] for name, v in values.items()}
-            gap = _COMPARE[type(how)](_number(left, here, claim), _number(right, here, claim))
-            gaps.append(float(gap))
-        sign = "<" if isinstance(how, ast.Lt) else ">"
-        yield f"{ast.unparse(left)} {sign} {ast.unparse(right)}", gaps
+    return list(zip(sides, tree.ops, sides[1:], strict=False))
+
+
+def _spread(gaps: list[float]) -> str:
+    """Mean and standard deviation, where there are several; rounding errors are no spread."""
+    mean = fmean(gaps)
+    if len(gaps) == 1:
+        return f"{mean:.2g}"
+    spread = stdev(gaps)
+    return f"{mean:.2g} ± {spread if spread > 1e-9 * abs(mean) else 0:.1g}"
 
 
 def _number(node: ast.expr, values: Mapping[str, float], claim: str) -> float:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-        return node.value
-    if isinstance(node, ast.Name):
-        if node.id not in values:
-            raise ValueError(f"finding: {claim!r} names {node.id}, measured are {sorted(values)}")
-        return values[node.id]
-    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        left, right = _number(node.left, values, claim), _number(node.right, values, claim)
-        return float(_ARITHMETIC[type(node.op)](left, right))
-    if isinstance(node, ast.UnaryOp) and type(node.op) in _ARITHMETIC:
-        return float(_ARITHMETIC[type(node.op)](_number(node.operand, values, claim)))
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "abs" and len(node.args) == 1:
-        return abs(_number(node.args[0], values, claim))
+    match node:
+        case ast.Constant(value=bool()):
+            pass
+        case ast.Constant(value=int() | float() as value):
+            return value
+        case ast.Name(id=name) if name in values:
+            return values[name]
+        case ast.BinOp() if type(node.op) in _ARITHMETIC:
+            left, right = _number(node.left, values, claim), _number(node.right, values, claim)
+            result = _ARITHMETIC[type(node.op)](left, right)
+            if isinstance(result, complex):
+                raise ArithmeticError(  # noqa: TRY004
+                    f"{left:g} to the power of {right:g} is no real number"
+                )
+            return float(result)
+        case ast.UnaryOp() if type(node.op) in _ARITHMETIC:
+            return float(_ARITHMETIC[type(node.op)](_number(node.operand, values, claim)))
+        case ast.Call(func=ast.Name(id="abs"), args=[inner], keywords=[]):
+            return abs(_number(inner, values, claim))
     raise ValueError(f"finding: {ast.unparse(node)!r} in {claim!r} is no arithmetic of names")
 
 
 def _values(
     measure: Callable[[int], Mapping[str, float]] | Mapping[str, float | Sequence[float]],
-    seeds: Iterable[int] | None,
+    seeds: list[int] | None,
 ) -> dict[str, list[float]]:
     if seeds is None:
         found = measure if isinstance(measure, Mapping) else measure(0)
         values = {name: [float(v)] for name, v in found.items()}  # type: ignore[arg-type]
     else:
-        seeds = list(seeds)
-        if len(seeds) < 3 or len(set(seeds)) < len(seeds):
+        if len(seeds) < SEEDS_AT_LEAST or len(set(seeds)) < len(seeds):
             raise ValueError(f"finding: at least three different seeds, got {seeds}")
         if isinstance(measure, Mapping):
             values = {name: [float(v) for v in vs] for name, vs in measure.items()}  # type: ignore[union-attr]
@@ -188,7 +249,73 @@ def _values(
             values = {name: [float(run[name]) for run in runs] for name in runs[0]}
         if wrong := sorted(name for name, vs in values.items() if len(vs) != len(seeds)):
             raise ValueError(f"finding: {wrong} do not hold one number for each of {seeds}")
+    if not values:
+        raise ValueError("finding: nothing was measured")
+    if odd := [name for name in values if not name.isidentifier() or name == "holds"]:
+        raise ValueError(f"finding: {odd} cannot be names of what is measured")
     for name, vs in values.items():
-        if not all(abs(v) < float("inf") for v in vs):
+        if not all(map(math.isfinite, vs)):
             raise FindingError(f"finding: {name} is not finite: {vs}")
     return values
+
+
+# ---------------------------------------------------------------- the stored form
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the text form of a finding's output says."""
+
+    seeds: list[int] | None
+    text: str  # the sentence
+    claims: list[str]
+    values: dict[str, list[float]]  # rounded, as printed
+
+
+_STORED = re.compile(
+    r"Finding \((?:computed|seeds (?P<seeds>[-\d, ]+))\): (?P<text>.*)\n"
+    r"  holds: (?P<claims>[^\n]*)(?P<rows>(?:\n  \w+: [^\n]*)+)",
+    re.S,
+)
+
+
+def read_stored(plain: str) -> Stored:
+    """The text form of a finding's output, read again.
+
+    Raises:
+        ValueError: if it is not one.
+    """
+    match = _STORED.fullmatch(plain)
+    if match is None:
+        raise ValueError(f"this is not the output of a finding: {plain[:80]!r}")
+    rows = (line.strip().split(": ", 1) for line in match["rows"].strip("\n").split("\n"))
+    values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
+    seeds = [int(s) for s in match["seeds"].split(", ")] if match["seeds"] else None
+    return Stored(seeds, match["text"], match["claims"].split("; "), values)
+
+
+def _digits(
+    claims: list[str], values: dict[str, list[float]], seeds: list[int] | None
+) -> Callable[[float], str]:
+    """How to print the values: with three digits, or as many more as the claims need to be seen."""
+    for digits in range(3, 17):
+
+        def print_as(value: float, digits: int = digits) -> str:
+            return _printed(value, digits)
+
+        rounded = {name: [float(print_as(v)) for v in vs] for name, vs in values.items()}
+        try:
+            for claim in claims:
+                check(claim, rounded, seeds)
+        except FindingError:
+            continue
+        return print_as
+    return repr
+
+
+def _printed(value: float, digits: int) -> str:
+    """A number; counts in full. What differs from a count by rounding only is printed as one."""
+    count = round(value)
+    if abs(value) < 1e12 and abs(value - count) <= 1e-12 * abs(value):
+        return str(count)
+    return f"{value:.{digits}g}"
