@@ -46,7 +46,7 @@ class FindingError(AssertionError):
 
 
 class Measured(float):
-    """A number measured once for each seed. It formats as the mean; `low` and `high` are the ends."""
+    """A number, measured for each seed: formats as their mean; `low` and `high` are the ends."""
 
     def __new__(cls, values: Sequence[float]) -> Measured:
         """The mean of `values`, which keeps the smallest and the largest of them."""
@@ -150,7 +150,7 @@ def check(
         if not worst > 0:
             where = gaps.index(worst)
             seed = "" if len(gaps) == 1 else f" for seed {(seeds or range(len(gaps)))[where]}"
-            raise FindingError(f"finding: {text} fails{seed}, by {-worst:.3g}")
+            raise FindingError(f"finding: {text} fails{seed}, by {0 - worst:.3g}")
         if len(gaps) > 1 and fmean(gaps) <= MARGIN * stdev(gaps):
             raise FindingError(
                 f"finding: {text} holds by {fmean(gaps):.3g} on average, which is not more than "
