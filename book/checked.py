@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from book import errata
-from book.chapters import ROOT, chapters
-from book.measured import measured
+from book.chapters import ROOT, chapters, read
+from book.lint import uncompared
+from book.measured import fingerprint, measured
 
 NOT_RUN = "*Not measured in this build. `make test` measures, and `make book` then shows it.*"
 
@@ -24,8 +25,9 @@ def as_markdown() -> str:
         [
             "## Equations, cells, figures, time and memory",
             "Each notebook was run from top to bottom in a fresh kernel, and every output compared "
-            "with the one on the page. A witness is a cell that checks an equation by another "
-            "route. Time and memory are those of this run, two notebooks at a time.",
+            f"with the one on the page, but for those of {_timings()} cells, which print timings. "
+            "A witness is a cell that checks an equation by another route. Time and memory are "
+            "those of this run, two notebooks at a time.",
             _notebooks(),
             "## The parts against their references",
             "The largest difference that was found over all cases of the row, relative to the size "
@@ -48,8 +50,8 @@ def as_markdown() -> str:
 
 def tested_with(chapter: str) -> str | None:
     """One line for the page of a chapter: what it was tested with. None if it was not."""
-    run, versions = measured("notebook").get(chapter), measured("versions").get("environment")
-    if not run or not versions or run["failed"] or not run["complete"]:
+    run, versions = _runs().get(chapter), measured("versions").get("environment")
+    if not run or not versions or run["failed"]:
         return None
     memory = f", {run['peak_mib']:,.0f} MiB at most" if run.get("peak_mib") else ""
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -62,12 +64,29 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _notebooks() -> str:
+def _runs() -> dict[str, dict[str, Any]]:
+    """The runs of whole chapters, each of the very file that the book holds now."""
     found = measured("notebook")
+    return {
+        path.stem: found[path.stem]
+        for path in chapters()
+        if path.stem in found
+        and found[path.stem]["complete"]
+        and found[path.stem].get("file") == fingerprint(path)
+    }
+
+
+def _timings() -> int:
+    """How many cells' outputs no run is compared with."""
+    return sum(len(uncompared(read(path))) for path in chapters())
+
+
+def _notebooks() -> str:
+    found = _runs()
     rows = []
     for path in chapters():
         run = found.get(path.stem)
-        if run is None or not run["complete"]:
+        if run is None:
             continue
         link = f"[{path.stem[:2]}](../../notebooks/{path.name})"
         right = f"{run['cells'] - run['failed']} of {run['cells']}"
@@ -76,11 +95,11 @@ def _notebooks() -> str:
         rows.append((link, *counts, f"{run['seconds']:.0f}", peak))
     if not rows:
         return NOT_RUN
-    sums = [
-        sum(found[p.stem][key] for p in chapters() if p.stem in found and found[p.stem]["complete"])
-        for key in ("equations", "witnessed", "cells", "figures", "explorers")
-    ]
-    rows.append(("all", sums[0], sums[1], sums[2], sums[3], sums[4], "", ""))
+    kinds = ("equations", "witnessed", "cells", "failed", "figures", "explorers")
+    total = {kind: sum(run[kind] for run in found.values()) for kind in kinds}
+    right = f"{total['cells'] - total['failed']} of {total['cells']}"
+    counts = (total["equations"], total["witnessed"], right, total["figures"], total["explorers"])
+    rows.append(("all", *counts, "", ""))
     head = "chapter, equations, witnessed, cells that agree, figures, explorers, seconds, MiB"
     return _table(head.split(", "), rows)
 

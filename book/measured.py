@@ -15,7 +15,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from book.chapters import ROOT
+from book.chapters import ROOT, chapters
+from book.lint import labels, witnessed
 
 MEASURED = ROOT / "_build" / "measured"
 # What a measurement depends on.
@@ -36,6 +37,31 @@ def digest(root: Path = ROOT) -> str:
                 total.update(f"{inside.as_posix()}\0".encode())
                 total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()[:16]
+
+
+def fingerprint(path: Path) -> str:
+    """A digest of one file, to tell a measurement of it from that of a copy that was changed."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def counted(notebook: Any) -> dict[str, int]:
+    """What a notebook holds, for the table of what was checked."""
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    data = [o.get("data", {}) for c in code for o in c.outputs]
+    html = ["".join(d.get("text/html", "")) for d in data]
+    named, held = set(labels(notebook)), set(witnessed(notebook))
+    return {
+        "cells": len(code),
+        "equations": len(named),
+        "witnessed": len(named & held),
+        "figures": sum("image/png" in d for d in data),
+        "explorers": sum('class="tp-spec"' in text for text in html),
+    }
+
+
+def is_chapter(path: Path) -> bool:
+    """Whether the file at `path` is a chapter of this book, and not a copy that lies elsewhere."""
+    return path.resolve() in {chapter.resolve() for chapter in chapters()}
 
 
 def record(kind: str, name: str, values: dict[str, Any], folder: Path = MEASURED) -> None:

@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,17 @@ _ISLAND = re.compile(r'<script type="application/json" class="tp-spec">(.*?)</sc
 
 
 def picture_differences(stored: Iterable[Any], new: Iterable[Any]) -> list[str]:
-    """What differs between the figures and explorers of two runs of a cell, one line each."""
+    """What differs between the figures and explorers of two runs of a cell, one line each.
+
+    That includes the metadata of every output: the alt text and the size of a figure, which the
+    site shows, stand there.
+    """
+    stored, new = list(stored), list(new)
     old, fresh = (
         {kind: [o["data"][kind] for o in run if kind in o.get("data", {})] for kind in PICTURES}
-        for run in (list(stored), list(new))
+        for run in (stored, new)
     )
-    found = []
+    found = list(_metadata_differences(stored, new))
     for kind in PICTURES:
         if len(old[kind]) != len(fresh[kind]):
             found.append(
@@ -48,6 +53,18 @@ def picture_differences(stored: Iterable[Any], new: Iterable[Any]) -> list[str]:
             if problem := differ(*(_joined(text) for text in pair)):
                 found.append(f"{kind} output {i}: {problem}")
     return found
+
+
+def _metadata_differences(stored: list[Any], new: list[Any]) -> Iterator[str]:
+    """What two runs say differently *about* their outputs, such as a figure's alt text."""
+    old, fresh = (
+        [json.loads(json.dumps(o.get("metadata", {}))) for o in run if "data" in o]
+        for run in (stored, new)
+    )
+    # Where one run has an output more, what it holds is reported, and that is enough.
+    for i, (a, b) in enumerate(zip(old, fresh, strict=False)):
+        if problem := _value_difference("metadata", a, b):
+            yield f"output {i}: {problem}"
 
 
 def _joined(text: Any) -> str:

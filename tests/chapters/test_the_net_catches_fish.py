@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw
 
 from book.chapters import NOTEBOOKS, ROOT, read, tags
 from book.lint import problems
+from book.measured import MEASURED, fingerprint
 from book.refresh import write
 from book.weave import PACKAGE, stale
 
@@ -115,6 +116,11 @@ def run(notebook, folder):
         check=False,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
+    # The run of a harmed copy is no measurement of the chapter. (Another process may just be
+    # measuring the chapter itself.)
+    kept = MEASURED / "notebook" / f"{path.stem}.json"
+    if kept.exists():
+        assert json.loads(kept.read_text(encoding="utf-8")).get("file") != fingerprint(path)
     cases = list(ElementTree.parse(folder / "report.xml").iter("testcase"))
     cells = code(notebook)
     assert [case.get("name") for case in cases] == [f"Cell {i}" for i in range(len(cells))]
@@ -143,6 +149,20 @@ def draw_over_the_figure(cell):
     png = io.BytesIO()
     image.save(png, "PNG")
     data["image/png"] = base64.b64encode(png.getvalue()).decode()
+
+
+def about_the_figure(cell):
+    """What the metadata of the output says of the figure."""
+    return next(o.metadata["image/png"] for o in cell.outputs if "image/png" in o.get("data", {}))
+
+
+def change_the_alt_text(cell):
+    """Only what the site shows; the line of text that the cell prints stays as it is."""
+    about_the_figure(cell)["alt"] += " It falls throughout."
+
+
+def change_the_size(cell):
+    about_the_figure(cell)["width"] *= 2
 
 
 def change_the_explorer(cell, change):
@@ -230,6 +250,8 @@ def harm(tmp_path_factory):
     plant("extra output", numbers, lambda cell: cell.outputs.append(extra))
     plant("figure", figures, draw_over_the_figure)
     plant("no label", figures, replace_calls, "show", "unlabelled")
+    plant("alt text", figures, change_the_alt_text)
+    plant("size", figures, change_the_size)
     plant("value", explorers, change_the_explorer, move_a_value)
     plant("sentence", explorers, change_the_explorer, change_a_later_sentence)
     plant("witness", witnesses, break_the_last_witness)
@@ -259,6 +281,8 @@ def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
         ("extra output", "mismatch 'stdout'"),
         ("figure", "pixels differ"),
         ("no label", "lack the label of an axis"),
+        ("alt text", "metadata.image/png.alt"),
+        ("size", "metadata.image/png.width"),
         ("value", "a value moved by 2"),
         ("sentence", ".sentences["),
         ("witness", "WitnessError"),

@@ -99,6 +99,43 @@ def test_a_missing_and_an_added_figure_count():
     assert picture_differences(one, [printed("nothing")])
 
 
+def about(**change):
+    """The output of a cell that shows a figure, with something else said about it."""
+    output = copy.deepcopy(shown(curve()))
+    output.metadata["image/png"].update(width=672, height=307, needs_background="light")
+    output.metadata["image/png"].update(change)
+    return output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alt": "A curve that bends downwards, for the tests of the house."},
+        {"width": 673},
+        {"height": 600},
+        {"needs_background": "dark"},
+        {"title": "A parabola"},
+    ],
+    ids=str,
+)
+def test_what_is_said_about_a_figure_is_compared(change):
+    """The site shows the alt text and the size that stand in the metadata, not in the data."""
+    assert picture_differences([about()], [about()]) == []
+    for pair in ((about(), about(**change)), (about(**change), about())):
+        [problem] = picture_differences(*([output] for output in pair))
+        assert problem.startswith("output 0: metadata.image/png")
+
+
+def test_what_is_said_about_an_output_after_some_printing_is_compared():
+    old, new = [printed("1"), about()], [printed("1"), about(alt="Something else.")]
+    assert picture_differences(old, old) == []
+    assert picture_differences(old, new)
+    bare = copy.deepcopy(new)
+    bare[1].metadata = {}
+    assert picture_differences(old, bare)
+    assert picture_differences(bare, old)
+
+
 def test_the_second_figure_of_a_cell_is_compared_too():
     old = [shown(curve()), shown(curve())]
     new = [shown(curve()), shown(curve(shift=1.0))]
