@@ -109,7 +109,7 @@ def finding(
     display(  # type: ignore[no-untyped-call]
         _Box(
             f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{rows}",
-            f"{text}\n\n*{'Computed' if seeds is None else f'In each of the runs with {how}'}:* "
+            f"**Finding.** {text}\n\n*{'Computed' if seeds is None else f'In each of the runs with {how}'}:* "
             f"{margin}.",
         )
     )

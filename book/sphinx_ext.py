@@ -34,7 +34,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from book import checked, errata, glossary, lean, names, quiz
+from book import checked, errata, facts, glossary, lean, names, quiz
 from book.chapters import ROOT
 
 logger = logging.getLogger(__name__)
@@ -220,6 +220,7 @@ def _take_away() -> str:
 _MADE = {
     "checked": checked.as_markdown,
     "errata": errata.as_markdown,
+    "facts": facts.as_markdown,
     "glossary": glossary.as_markdown,
     "names": names.as_markdown,
     "quiz": quiz.as_markdown,
@@ -231,6 +232,29 @@ def _terms(app: Sphinx, doctree: Any, page: str) -> None:
     """Link the terms of a chapter to the glossary."""
     if page.startswith("notebooks/") and app.builder.format == "html":
         glossary.link_first_uses(doctree, app.builder.get_relative_uri(page, glossary.PAGE))
+
+
+def _fold_findings(app: Sphinx, doctree: Any) -> None:
+    """A finding's page shows the sentence; its code is folded away like that of `hide-input`."""
+    for cell in doctree.findall(nodes.container):
+        if "tag_finding" in cell["classes"] and not cell.get("hide_mode"):
+            cell["hide_mode"] = "input"
+            cell["prompt_show"] = app.config.nb_code_prompt_show
+            cell["prompt_hide"] = app.config.nb_code_prompt_hide
+
+
+def _name_facts(app: Sphinx, doctree: Any) -> None:
+    """Let Markdown links, `facts.md#llama-2-7b`, find the entries, which have no headings."""
+    if app.env.docname == facts.PAGE:
+        slugs = app.env.metadata[facts.PAGE].setdefault("myst_slugs", {})
+        slugs.update({one.id: (0, one.anchor, one.what) for one in facts.load().values()})
+
+
+def _facts(app: Sphinx, doctree: Any, page: str) -> None:
+    """Links to facts say source and place in their titles."""
+    if app.builder.format == "html":
+        address = app.builder.get_relative_uri(page, facts.PAGE)
+        facts.mark_links(doctree, address, facts.titles())
 
 
 def _tested_with(app: Sphinx, doctree: Any, page: str) -> None:
@@ -380,7 +404,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", _fill_in)
     # Every page is made lean after it was written, so every page has to be written.
     app.connect("env-updated", lambda app, env: sorted(env.found_docs))
+    app.connect("doctree-read", _fold_findings)
+    app.connect("doctree-read", _name_facts)
     app.connect("doctree-resolved", _terms)
+    app.connect("doctree-resolved", _facts)
     app.connect("doctree-resolved", _tested_with)
     app.connect("html-page-context", _only_ours, priority=900)
     # After the theme, which writes its colours for code at that moment.

@@ -64,6 +64,8 @@
   const SCREEN = "script, style, link, button, .headerlink, .tp-filter, .tp-choice, .tp-score, .tp-hint, "
     + ".tp-tools, .tp-progress, .pst-js-only, input, .toctree-wrapper, .sd-summary-state-marker";
   all(SCREEN).forEach((node) => node.remove());
+  // A finding: first the sentence, then the experiment, as the style sheet of the site has them.
+  all(".tag_finding > details").forEach((fold) => fold.parentNode.append(fold));
   for (const fold of all("details")) {
     const summary = fold.querySelector(":scope > summary");
     summary.remove();

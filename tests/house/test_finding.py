@@ -42,7 +42,7 @@ def test_a_finding_runs_the_experiment_once_for_each_seed_and_says_the_sentence(
         "  large: 3 3 3"
     )
     assert bundle["text/markdown"] == (
-        "It is 1.02, not 3.\n\n"
+        "**Finding.** It is 1.02, not 3.\n\n"
         "*In each of the runs with seeds 3, 1, 2:* `small < 0.5 * large` by 0.48 ± 0.01."
     )
 
@@ -78,7 +78,7 @@ def test_what_does_not_depend_on_chance_is_computed_once(shown):
         "  holds: n > 2 * m\n  n: 12288\n  m: 4096"
     )
     assert "*Computed:* `n > 2 * m` by 4.1e+03." in shown[0]["text/markdown"]
-    assert shown[1]["text/markdown"].startswith("3\n")
+    assert shown[1]["text/markdown"].startswith("**Finding.** 3\n")
 
 
 @pytest.mark.parametrize(
