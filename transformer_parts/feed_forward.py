@@ -50,8 +50,8 @@ def swiglu_hidden_dim(
 ) -> int:
     """The hidden width of a gated layer, computed as the Llama models do.
 
-    Two thirds of 4 * d_model, cut to an integer; times `ffn_dim_multiplier`, cut again;
-    rounded up to a multiple of `multiple_of`.
+    Two thirds of 4 * d_model, truncated to an integer; times `ffn_dim_multiplier`,
+    truncated again; rounded up to a multiple of `multiple_of`.
 
     Args:
         d_model: width of the model, at least 1.

@@ -471,8 +471,8 @@ HIDDEN_WIDTH = Exercise(
         ),
         WrongAnswer(
             "exact fractions",
-            "The Llama models cut to an integer after the two thirds, and after the factor. "
-            "Without the cuts, widths just above a multiple go one multiple higher.",
+            "The Llama models truncate to an integer after the two thirds, and after the factor. "
+            "Without that, widths just above a multiple go one multiple higher.",
             _up_exactly,
         ),
     ),
@@ -575,7 +575,7 @@ def _first_by_congruence(m: int) -> int | None:
 
 
 FIRST_TRUNCATION = Exercise(
-    title="The first width at which cutting before rounding up matters",
+    title="The first width at which truncating before rounding up matters",
     oracle=_first(),
     cases=[
         Case(f"m = {m}", lambda m=m: (m,))  # type: ignore[misc]
@@ -588,12 +588,12 @@ FIRST_TRUNCATION = Exercise(
     wrong=(
         WrongAnswer(
             "never",
-            "For m = 1 already, 8/3 is cut to 2, while rounding up gives 3.",
+            "For m = 1 already, 8/3 is truncated to 2, while rounding up gives 3.",
             lambda m: None,
         ),
         WrongAnswer(
             "never for even m",
-            "It is 4 that has to divide m. For m = 2 and d = 1, 8/3 is cut to 2, which is a "
+            "It is 4 that has to divide m. For m = 2 and d = 1, 8/3 is truncated to 2, which is a "
             "multiple of 2, while rounding 8/3 up gives 4.",
             lambda m: None if m % 2 == 0 else _first()(m),
         ),
@@ -604,21 +604,21 @@ FIRST_TRUNCATION = Exercise(
         ),
         WrongAnswer(
             "starts at zero",
-            "A width of 0 is no width: start at 1. And 0 is not cut at all.",
+            "A width of 0 is no width: start at 1. And 0 is not truncated at all.",
             lambda m: 0,
         ),
         WrongAnswer(
             "remainder 1 only",
-            "8d = 3mk + r is cut onto a multiple of m for r = 1 and for r = 2.",
+            "8d = 3mk + r is truncated onto a multiple of m for r = 1 and for r = 2.",
             _first(lambda d, m: 8 * d % (3 * m) == 1),
         ),
         WrongAnswer(
             "remainder 2 only",
-            "8d = 3mk + r is cut onto a multiple of m for r = 2 and for r = 1.",
+            "8d = 3mk + r is truncated onto a multiple of m for r = 2 and for r = 1.",
             _first(lambda d, m: 8 * d % (3 * m) == 2),
         ),
         WrongAnswer(
-            "anything that is cut",
+            "anything that is truncated",
             "That 8d/3 is not an integer is not enough. Cutting matters only if it lands on a "
             "multiple of m.",
             _first(lambda d, m: 8 * d % 3 != 0),

@@ -213,3 +213,45 @@ def test_the_chapter_compares_only_layers_of_equal_size():
     assert 2 * 384 * 1536 == 3 * 384 * 1024
     # The layers of the table that is quoted.
     assert 2 * 768 * 3072 == 3 * 768 * 2048
+
+
+# ---------------------------------------------------------------- what the chapter says in words
+
+
+def test_two_thirds_of_4d_is_a_round_number_for_some_widths():
+    assert [8 * d // 3 for d in (768, 1536, 3072)] == [2048, 4096, 8192]
+    for d in range(1, 5000):
+        assert (8 * d % 3 == 0) == (d % 3 == 0)
+
+
+def test_rounding_to_256_leaves_width_96_alone_and_nearly_doubles_width_97():
+    assert ours.swiglu_hidden_dim(96, 256) == 8 * 96 // 3 == 256
+    excess = Fraction(3 * ours.swiglu_hidden_dim(97, 256), 8 * 97) - 1
+    assert Fraction(97, 100) < excess < Fraction(3 * 256, 8 * 97)
+    assert Fraction(3 * ours.swiglu_hidden_dim(4096, 256), 8 * 4096) - 1 < Fraction(1, 100)
+
+
+def test_attention_is_linear_for_fixed_weights_and_for_one_token_only():
+    w_q, w_k, w_v = (draw(seed, 5, 5) for seed in range(3))
+
+    def attention(x):
+        return F.scaled_dot_product_attention(*((x @ w)[None] for w in (w_q, w_k, w_v)))[0]
+
+    def defect(f, a, b):
+        return (f(a + b) - f(a) - f(b) + f(torch.zeros_like(a))).abs().max()
+
+    a, b, weights = draw(3, 6, 5), draw(4, 6, 5), draw(5, 6, 6).softmax(-1)
+    assert defect(lambda x: weights @ x @ w_v, a, b) < 1e-12
+    assert defect(attention, a[:1], b[:1]) < 1e-12
+    assert defect(attention, a, b) > 1
+    assert defect(nn.Sequential(nn.Linear(5, 20, dtype=F64), nn.ReLU()), a, b) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("d", "heads", "groups", "d_ff"), [(8192, 64, 8, 28672), (4096, 32, 8, 14336)]
+)
+def test_the_factor_of_1_3_adds_more_than_grouped_queries_save(d, heads, groups, d_ff):
+    saved = 2 * d * d - 2 * d * d * groups // heads  # keys and values
+    equal = 1 + Fraction(saved, 8 * d * d)
+    assert equal == 1 + Fraction(heads - groups, 4 * heads) < Fraction(5, 4)
+    assert Fraction(3 * d_ff, 8 * d) > Fraction(13, 10) > equal
