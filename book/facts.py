@@ -151,13 +151,13 @@ def _entry(one: Fact) -> str:
     source = f"<{one.source}>" if one.source.startswith("https:") else f"{{cite:t}}`{one.source}`"
     values = [f"{_literal(k)} = {_number(v)}" for k, v in one.values.items()]
     said = "; ".join([*values, *(_escaped(text) for text in one.texts)])
-    seen = one.quote.strip() != NOT_SEEN
-    quote = f"“{_escaped(one.quote.strip())}”" if seen else "The passage was not read again."
-    title = one.what[0].upper() + one.what[1:]
-    lines = (f"{said}.", f"{source}, {_escaped(one.place)}. {quote}")
-    return f"({one.anchor})=\n\n**{_escaped(title)}**\n" + "\n".join(
-        f": {line}\n" for line in lines
+    title = _escaped(one.what[0].upper() + one.what[1:])
+    quote = one.quote.strip()
+    words = (
+        f"  > {_escaped(quote)}" if quote != NOT_SEEN else "  *This passage was not read again.*"
     )
+    where = f"{source}, {_escaped(one.place)}."
+    return f"({one.anchor})=\n\n**{title}**\n: {said}.\n\n: {where}\n\n{words}"
 
 
 def _number(value: Any) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from book.chapters import chapters, read, tagged, tags, without_code
+from book.facts import LINK
 
 # A displayed equation, with the label that myst-parser takes: $$ ... $$ (eq-name)
 EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?", re.S)
@@ -21,7 +22,16 @@ EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?",
 UNLABELLED = re.compile(r"^[`:]{3,}\{math\}|\\begin\{(?:equation|align|gather|multline)\*?\}", re.M)
 # A number with three or more digits that count: it should come out of a cell, not be typed.
 TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?!\.?\w)")
-KNOWN_TAGS = {"export", "witness", "exercise", "solution", "hide-input", "timing", "cited", "finding"}
+KNOWN_TAGS = {
+    "export",
+    "witness",
+    "exercise",
+    "solution",
+    "hide-input",
+    "timing",
+    "cited",
+    "finding",
+}
 SILENCERS = {"nbval-ignore-output", "nbval-skip", "skip-execution", "raises-exception"}
 SILENCING_COMMENT = re.compile(
     r"^\s*#+\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M
@@ -94,7 +104,7 @@ def _equations(notebook: Any) -> Iterator[str]:
 def _prose(notebook: Any) -> Iterator[str]:
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and "cited" not in tags(cell):
-            text = EQUATION.sub("", without_code(cell.source))
+            text = LINK.sub("", EQUATION.sub("", without_code(cell.source)))
             text = re.sub(
                 r"\$[^$]+\$|`[^`]+`|\{[^}]*\}|\([^)]*\.(?:md|ipynb|html)[^)]*\)", "", text
             )
