@@ -56,10 +56,10 @@ def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
 
 
 def causal_padding_mask(tokens: Tensor, query_len: int | None = None) -> Tensor:
-    """Which keys the newest queries may attend to in a batch with filling.
+    """Which keys the newest queries may attend to in a batch with padding.
 
     Args:
-        tokens: boolean, shape (B, S), True = a token, False = filling, for every
+        tokens: boolean, shape (B, S), True = a token, False = padding, for every
             position so far: those in the cache and the new ones.
         query_len: number of newest positions T that ask; None for all S.
 
@@ -85,13 +85,13 @@ def causal_padding_mask(tokens: Tensor, query_len: int | None = None) -> Tensor:
 
 
 def padding_position_ids(tokens: Tensor) -> Tensor:
-    """The position of each token when filling is not counted.
+    """The position of each token when padding is not counted.
 
     Args:
-        tokens: boolean, shape (B, S), True = a token, False = filling.
+        tokens: boolean, shape (B, S), True = a token, False = padding.
 
     Returns:
-        Integers, shape (B, S): 0, 1, 2, ... along the tokens of each sequence. Filling
+        Integers, shape (B, S): 0, 1, 2, ... along the tokens of each sequence. Padding
         has the position of the token before it, or 0; nothing attends to it anyway.
 
     Raises:
@@ -287,7 +287,7 @@ class GroupedQueryAttention(nn.Module):
 
         Returns:
             Shape (B, T, d_model). A query that may attend to nothing gets 0 from every
-            head.
+            head, where torch's kernel gives that (its CPU kernels do).
 
         Raises:
             ValueError: on an input, mask or cache that does not fit. The cache is then
@@ -368,7 +368,7 @@ def check_cache_law(
         chunks: ways to cut, each a sequence of sizes that add up to length. None: all
             at once; one by one; half, then one by one; one, then the rest; threes.
         where: boolean, shape (B, length), the positions to compare; None for all. Leave
-            out filling.
+            out padding.
         tol: largest error allowed, relative to the largest output; None: ten times
             `TOLERANCE` of the outputs' dtype.
 
