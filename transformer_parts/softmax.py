@@ -48,8 +48,8 @@ def softmax(x: Tensor, dim: int) -> Tensor:
     Returns:
         The shape and dtype of `x`. Half precision is computed in float32. Where all
         scores along `dim` are -inf, or one is +inf, there is no answer, and all weights
-        are nan, as in torch. (`F.scaled_dot_product_attention` gives zeros for a row
-        without keys; a caller that wants this has to replace the nan.)
+        are nan, as in torch. (`F.scaled_dot_product_attention` on the CPU gives zeros
+        for a row without keys; a caller that wants this has to replace the nan.)
 
     Raises:
         ValueError: if `dim` does not exist or is empty, or on an integer dtype.
@@ -207,8 +207,9 @@ def online_softmax(scores: Tensor, values: Tensor, block_size: int) -> Tensor:
         ValueError: if the numbers of keys differ or are zero, `block_size` is not
             positive, or on an integer dtype.
 
-    Source: Milakov and Gimelshein 2018, algorithm 3; chapter 03,
-    eq-softmax-online-step.
+    Source: Milakov and Gimelshein 2018, algorithm 3, for the maximum and the sum; Rabe
+    and Staats 2021, section 3, and Dao et al. 2022, algorithm 1, for the output;
+    chapter 03, eq-softmax-online-step.
     """
     _check_dim("scores", scores, -1)
     if values.dim() < 2 or values.shape[-2] != scores.shape[-1]:

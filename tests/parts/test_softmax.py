@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from book.facts import load
 from transformer_parts import softmax as ours
 from transformer_parts.tensors import assert_parity, gradcheck64
 
@@ -204,3 +205,14 @@ def test_online_softmax_broadcasts_and_keeps_the_dtype():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.zeros(3, 4))
+
+
+def test_each_running_quantity_of_online_softmax_is_credited_to_who_had_it_first():
+    source = " ".join(ours.online_softmax.__doc__.split("Source: ")[1].split())
+    sums, output, _ = source.split("; ")
+    assert load()["online-softmax"].source == "milakov2018online"
+    assert sums.startswith("Milakov and Gimelshein 2018,")
+    assert sums.endswith("for the maximum and the sum")
+    assert load()["attention-in-one-pass"].source == "rabe2021self"
+    assert output.startswith("Rabe and Staats 2021,")
+    assert output.endswith("for the output")
