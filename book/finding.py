@@ -39,6 +39,8 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
 # The mean margin must be this many standard deviations (over the seeds) away from a tie.
 MARGIN = 2.0
 SEEDS_AT_LEAST = 3
+# Below this a number of float64 may be a rounding error, which differs between machines.
+NOISE = 1e-9
 
 
 class FindingError(AssertionError):
@@ -82,7 +84,8 @@ def finding(
         sentence: Markdown; `{name:.2f}` stands for a measured number (its mean over the seeds),
             `{name.low}` and `{name.high}` for its ends. Braces of LaTeX are written twice.
         measure: seed -> the numbers by name. Or the numbers themselves: a list by seed for each
-            name, or plain numbers if `seeds` is None. No rounding errors: they differ elsewhere.
+            name, or plain numbers if `seeds` is None. A rounding error may be compared with a
+            bound, but the sentence must not state it: on another machine it is another.
         holds: one or more comparisons of sums and products of these names, such as
             `"last < 0.5 * first"`; each must hold for every seed, and by more than the spread.
         seeds: at least three; None for what does not depend on chance.
@@ -98,21 +101,21 @@ def finding(
     claims = [" ".join(c.split()) for c in ([holds] if isinstance(holds, str) else holds)]
     if not claims:
         raise ValueError("finding: `holds` is empty, so the sentence claims nothing")
-    gaps = [gap for claim in claims for gap in check(claim, values, seeds)]
+    for claim in claims:
+        check(claim, values, seeds)
     text = said(sentence, values)
+    values = _without_noise(sentence, claims, values)
+    gaps = [gap for claim in claims for gap in check(claim, values, seeds)]
     print_as = _digits(claims, values, seeds)
     rows = "".join(
         f"\n  {name}: {' '.join(print_as(v) for v in numbers)}" for name, numbers in values.items()
     )
     how = "computed" if seeds is None else f"seeds {', '.join(map(str, seeds))}"
+    ran = "Computed" if seeds is None else f"In each of the runs with {how}"
     margin = "; ".join(f"`{link}` by {_spread(gap)}" for link, gap in gaps)
-    display(  # type: ignore[no-untyped-call]
-        _Box(
-            f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{rows}",
-            f"**Finding.** {text}\n\n*{'Computed' if seeds is None else f'In each of the runs with {how}'}:* "
-            f"{margin}.",
-        )
-    )
+    plain = f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{rows}"
+    markdown = f"**Finding.** {text}\n\n*{ran}:* {margin}."
+    display(_Box(plain, markdown))  # type: ignore[no-untyped-call]
 
 
 def said(sentence: str, values: Mapping[str, Sequence[float]]) -> str:
@@ -292,6 +295,23 @@ def read_stored(plain: str) -> Stored:
     values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
     seeds = [int(s) for s in match["seeds"].split(", ")] if match["seeds"] else None
     return Stored(seeds, match["text"], match["claims"].split("; "), values)
+
+
+def _without_noise(
+    sentence: str, claims: list[str], values: dict[str, list[float]]
+) -> dict[str, list[float]]:
+    """Rounding errors as zeros: what is so small that neither sentence nor comparison needs it."""
+    text = said(sentence, values)
+    for name, numbers in values.items():
+        flat = {**values, name: [0.0 if abs(v) < NOISE else v for v in numbers]}
+        try:
+            for claim in claims:
+                check(claim, flat)
+        except FindingError:
+            continue
+        if said(sentence, flat) == text:
+            values = flat
+    return values
 
 
 def _digits(

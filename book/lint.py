@@ -15,6 +15,7 @@ from typing import Any
 
 from book.chapters import chapters, read, tagged, tags, without_code
 from book.facts import LINK
+from book.finding import SEEDS_AT_LEAST
 
 # A displayed equation, with the label that myst-parser takes: $$ ... $$ (eq-name)
 EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?", re.S)
@@ -44,6 +45,7 @@ def problems(notebook: Any) -> list[str]:
         *_equations(notebook),
         *_prose(notebook),
         *_cells(notebook),
+        *_findings(notebook),
         *(p for i, c in enumerate(notebook.cells) for p in _outputs(i, c)),
     ]
 
@@ -128,6 +130,54 @@ def _cells(notebook: Any) -> Iterator[str]:
             r"\b(timeit|perf_counter|Timer)\b", cell.source
         ):
             yield f"cell {i} is tagged 'timing' but times nothing"
+
+
+def _findings(notebook: Any) -> Iterator[str]:
+    for i, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            if "finding" in tags(cell):
+                yield f"cell {i} is tagged 'finding' but holds no code"
+            continue
+        calls = findings(cell)
+        if ("finding" in tags(cell)) != bool(calls):
+            yield (
+                f"cell {i} calls finding(...) and lacks the tag 'finding'"
+                if calls
+                else f"cell {i} is tagged 'finding' but calls no finding(...)"
+            )
+        for call in calls:
+            sentence = call.args[0] if call.args else None
+            if not (isinstance(sentence, ast.Constant) and isinstance(sentence.value, str)):
+                yield f"cell {i}: the sentence of a finding must be one plain string"
+            seeds = call.args[3] if call.args[3:] else None
+            seeds = next((k.value for k in call.keywords if k.arg == "seeds"), seeds)
+            if (count := _count(seeds)) is not None and count < SEEDS_AT_LEAST:
+                yield f"cell {i}: a finding needs at least three seeds, this one has {count}"
+
+
+def findings(cell: Any) -> list[ast.Call]:
+    """The calls of `finding(...)` in a cell of code, in order."""
+    if "finding" not in cell.source:
+        return []
+    source = re.sub(r"^\s*[%!].*$", "", cell.source, flags=re.M)  # IPython's own lines
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    found = [call for call in calls if getattr(call.func, "id", "") == "finding"]
+    return sorted(found, key=lambda call: (call.lineno, call.col_offset))
+
+
+def _count(seeds: ast.expr | None) -> int | None:
+    """How many seeds an expression stands for, where that can be seen."""
+    match seeds:
+        case ast.List() | ast.Tuple():
+            return len(seeds.elts)
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))]):
+            return count
+        case ast.Call(
+            func=ast.Name(id="range"),
+            args=[ast.Constant(value=int(start)), ast.Constant(value=int(stop))],
+        ):
+            return stop - start
+    return None
 
 
 def _outputs(i: int, cell: Any) -> Iterator[str]:

@@ -287,6 +287,23 @@ def test_rounding_errors_change_nothing_that_is_stored(shown):
     assert shown[0] == shown[1] == shown[2]
 
 
+def test_a_rounding_error_is_compared_with_its_bound_and_not_stored(shown):
+    for error in (0.0, 3e-16, -2e-13):
+        gap = {"gap": [abs(error), 2 * abs(error), 0.0], "b": [1.0] * 3}
+        finding("Equal; {b:.0f}.", gap, ["gap < 1e-10", "b > 0.5"], range(3))
+    assert shown[0] == shown[1] == shown[2]
+    assert "\n  gap: 0 0 0\n" in shown[0]["text/plain"]
+    assert "`gap < 1e-10` by 1e-10 ± 0;" in shown[0]["text/markdown"]
+
+
+def test_a_small_number_that_is_meant_stays(shown):
+    small = {"p": [3.1e-14, 3.2e-14, 3.3e-14]}
+    finding("It is {p:.1e}.", small, "p < 1e-10", range(3))
+    finding("It is not zero.", small, "p > 0", range(3))
+    for bundle in shown:
+        assert "p: 3.1e-14 3.2e-14 3.3e-14" in bundle["text/plain"]
+
+
 @pytest.mark.parametrize("text", ["", "Finding", "Finding (seeds 0): x", "Finding (computed): x\n"])
 def test_what_is_no_stored_finding_is_not_read_as_one(text):
     with pytest.raises(ValueError, match="not the output of a finding"):
