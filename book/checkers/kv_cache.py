@@ -188,9 +188,9 @@ _CHUNK_MASK = Exercise(
         _mask_case("everything is new", ["..xxx", "xxxxx"], 5),
         _mask_case("three new, two cached", ["..xxx", "xxxxx"], 3),
         _mask_case("one new", [".xxxx", "xxxxx", "...xx"], 1),
-        _mask_case("filling on the right", ["xxx..", "xxxxx"], 2),
-        _mask_case("filling in the middle", ["xx..xx"], 2),
-        _mask_case("nothing but filling", [".....", "xxxxx"], 2),
+        _mask_case("padding on the right", ["xxx..", "xxxxx"], 2),
+        _mask_case("padding in the middle", ["xx..xx"], 2),
+        _mask_case("nothing but padding", [".....", "xxxxx"], 2),
         _mask_case("one position", ["x"], 1),
         _mask_case("all but one are new", ["x.xxx", ".xxxx"], 4),
     ),
@@ -213,17 +213,17 @@ _CHUNK_MASK = Exercise(
         ),
         WrongAnswer(
             "no padding",
-            "Filling has keys too, and nothing may attend to them.",
+            "Padding has keys too, and nothing may attend to them.",
             _mask_with(keys=lambda tokens, t: torch.ones_like(tokens)[:, None, None, :]),
         ),
         WrongAnswer(
             "padding of the cached keys forgotten",
-            "The filling that is in the cache is still filling. It must stay masked in every step.",
+            "Padding that is in the cache is still padding. It must stay masked in every step.",
             _mask_with(keys=_keys_seen_by_new_only),
         ),
         WrongAnswer(
             "padding applied to the queries",
-            "What is forbidden is filling as a key, a row. Here rows of queries are blanked.",
+            "What is forbidden is padding as a key, a row. Here rows of queries are blanked.",
             _mask_with(
                 keys=lambda tokens, t: tokens[:, None, tokens.shape[1] - t :, None],
             ),

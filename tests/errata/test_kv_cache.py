@@ -31,6 +31,7 @@ def test_e119_decoding_waits_for_memory_and_prefill_does_not():
         assert counted < RIDGE
     # The claim fails where many queries share the keys: in prefill.
     assert counted_intensity(8, 8, 1024, 1024) == 512 > RIDGE
+    assert counted_intensity(8, 8, 100, 100) == 50 < RIDGE  # in that of a long prompt
     # Absorbed latent attention: 128 heads, keys of 576 numbers whose first 512 are the values.
     absorbed = counted_intensity(128, 1, 1, keys, value_dim=512, d=576)
     assert 239 < absorbed < 242 < RIDGE

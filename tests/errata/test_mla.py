@@ -77,7 +77,7 @@ def test_e117_rope_can_follow_the_way_up_but_then_no_matrix_can_be_absorbed():
     assert gap(merged[1], merged[0]) > 0.1
     assert gap(merged[5], merged[1]) > 0.1
     assert abs(score(5, 2) - x[5] @ merged[0] @ c[2]) > 0.05
-    # The rotation would have to commute with the way up; for square matrices one can ask.
+    # The rotation would have to commute with the up-projection; for square matrices one can ask.
     square = torch.randn(d_h, d_h)
     assert gap(square @ R[1].T, R[1].T @ square) > 0.5
     # The decoupled layer has position, and absorbs.
