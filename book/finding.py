@@ -272,7 +272,12 @@ class Stored:
     seeds: list[int] | None
     text: str  # the sentence
     claims: list[str]
-    values: dict[str, list[float]]  # rounded, as printed
+    printed: dict[str, list[str]]  # name -> a number for each seed
+
+    @property
+    def values(self) -> dict[str, list[float]]:
+        """The numbers, as far as they are printed."""
+        return {name: [float(number) for number in row] for name, row in self.printed.items()}
 
 
 _STORED = re.compile(
@@ -292,9 +297,9 @@ def read_stored(plain: str) -> Stored:
     if match is None:
         raise ValueError(f"this is not the output of a finding: {plain[:80]!r}")
     rows = (line.strip().split(": ", 1) for line in match["rows"].strip("\n").split("\n"))
-    values = {name: [float(number) for number in numbers.split()] for name, numbers in rows}
+    printed = {name: numbers.split() for name, numbers in rows}
     seeds = [int(s) for s in match["seeds"].split(", ")] if match["seeds"] else None
-    return Stored(seeds, match["text"], match["claims"].split("; "), values)
+    return Stored(seeds, match["text"], match["claims"].split("; "), printed)
 
 
 def _without_noise(
