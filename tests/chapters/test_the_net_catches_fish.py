@@ -21,8 +21,9 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from PIL import Image, ImageDraw
 
+import book.finding
 from book.chapters import NOTEBOOKS, ROOT, read, tags
-from book.lint import problems
+from book.lint import findings, problems
 from book.measured import MEASURED, fingerprint
 from book.refresh import write
 from book.weave import PACKAGE, stale
@@ -205,6 +206,36 @@ def break_the_last_witness(cell):
     cell.source = cell.source[:start] + f"off({text})" + cell.source[start + len(text) :]
 
 
+def a_finding_of_our_own():
+    """A cell with a finding that holds and its output, for a chapter that has none to be harmed."""
+    source = (
+        'finding("The square of {a:.2f} is {b:.2f}.", lambda s: {"a": 2 + s / 10, "b": '
+        '(2 + s / 10) ** 2}, "a < b")'
+    )
+    boxes = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(book.finding, "display", boxes.append)
+        exec(source, {"finding": book.finding.finding})
+    output = new_output("display_data", boxes[0]._repr_mimebundle_())
+    cell = new_code_cell(f"from book.finding import finding\n\n{source}", outputs=[output])
+    cell.metadata["tags"], cell["id"], cell.execution_count = ["finding"], "finding-of-the-test", 1
+    return cell
+
+
+def reverse_the_comparison(cell):
+    """Turn round the first comparison of the cell's first finding."""
+    call = findings(cell)[0]
+    holds = (
+        call.args[2] if call.args[2:] else next(k.value for k in call.keywords if k.arg == "holds")
+    )
+    claim = next(n for n in ast.walk(holds) if isinstance(n, ast.Constant))
+    told = ast.get_source_segment(cell.source, claim)
+    turned = told.translate(str.maketrans("<>", "><"))
+    assert turned != told
+    assert cell.source.count(told) == 1
+    cell.source = cell.source.replace(told, turned)
+
+
 def flip_a_sign(notebook):
     """Turn the first minus between two numbers in the library into a plus; says in which cell."""
     for cell in code(notebook, tag="export"):
@@ -227,6 +258,9 @@ def flip_a_sign(notebook):
 def harm(tmp_path_factory):
     """Fault -> ids of the cells that it was planted in, and what the run said of every cell."""
     notebook = copy.deepcopy(read(NOTEBOOKS / NAME))
+    if not code(notebook, tag="finding"):
+        notebook.cells.append(a_finding_of_our_own())
+    concluded = iter(code(notebook, tag="finding"))
     numbers, figures, explorers, witnesses = (
         iter(cells)
         for cells in (
@@ -254,6 +288,7 @@ def harm(tmp_path_factory):
     plant("size", figures, change_the_size)
     plant("value", explorers, change_the_explorer, move_a_value)
     plant("sentence", explorers, change_the_explorer, change_a_later_sentence)
+    plant("finding", concluded, reverse_the_comparison)
     plant("witness", witnesses, break_the_last_witness)
     for cell in witnesses:
         replace_calls(cell, "witness", "broken")
@@ -285,6 +320,7 @@ def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
         ("size", "metadata.image/png.width"),
         ("value", "a value moved by 2"),
         ("sentence", ".sentences["),
+        ("finding", "FindingError"),
         ("witness", "WitnessError"),
     ],
 )
@@ -379,6 +415,22 @@ def type_a_number(notebook):
     notebook.cells.insert(5, new_markdown_cell("The error is 0.0123."))
 
 
+def take_the_tag_of_a_finding(notebook):
+    cell = a_finding_of_our_own()
+    cell.metadata["tags"] = []
+    notebook.cells.append(cell)
+
+
+def tag_what_is_no_finding(notebook):
+    printing(notebook)[0].metadata["tags"] = ["finding"]
+
+
+def find_something_for_two_seeds(notebook):
+    cell = a_finding_of_our_own()
+    cell.source = cell.source.replace('"a < b")', '"a < b", seeds=[0, 1])')
+    notebook.cells.append(cell)
+
+
 def test_the_copy_that_nobody_harmed_has_no_problem(chapter):
     assert problems(chapter) == []
 
@@ -399,6 +451,9 @@ def test_the_copy_that_nobody_harmed_has_no_problem(chapter):
         (let_it_fail, "opts out of the comparison"),
         (never_run, "was not run"),
         (type_a_number, "is typed into prose"),
+        (take_the_tag_of_a_finding, "lacks the tag 'finding'"),
+        (tag_what_is_no_finding, "is tagged 'finding' but calls no finding"),
+        (find_something_for_two_seeds, "at least three seeds, this one has 2"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
