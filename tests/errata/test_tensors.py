@@ -61,8 +61,13 @@ def test_e73_only_an_assigned_parameter_is_registered():
     assert not registered & {"in_a_list", "in_a_list.0", "plain", "buffer"}
     assert registered == {"assigned", "in_a_parameter_list.0"}
     assert set(block.state_dict()) == registered | {"buffer"}
+    # An integer tensor is refused only because a gradient is asked for by default.
+    whole = torch.ones(2, dtype=torch.int64)
     with pytest.raises(RuntimeError, match="floating point"):
-        nn.Parameter(torch.ones(2, dtype=torch.int64))
+        nn.Parameter(whole)
+    block.fixed = nn.Parameter(whole, requires_grad=False)
+    assert "fixed" in dict(block.named_parameters())
+    assert "fixed" in block.state_dict()
 
 
 def test_e91_a_product_that_lost_its_sign_is_another_number():
@@ -81,6 +86,8 @@ def test_e92_attention_is_scaled_by_one_number():
     scores = q @ k.T
     # One number may be applied before or after the product of the matrices; a gate may not.
     torch.testing.assert_close((q / math.sqrt(8)) @ k.T, scores / math.sqrt(8))
+    # It is a Hadamard product too, with equal entries, so the sign alone does not tell them apart.
+    torch.testing.assert_close(torch.full((4, 5), 1 / math.sqrt(8)) * scores, scores / math.sqrt(8))
     gated_after = gate[:, :5] * scores
     assert ((gate * q) @ k.T - gated_after).abs().max() > 1
     # Where a Transformer does multiply entry by entry: the gain of a norm, a gate, dropout.
