@@ -143,13 +143,13 @@ def _add(
 
 # From notebooks/10_transformer.ipynb#build
 class Transformer(nn.Module):
-    """The encoder-decoder Transformer of 2017, on tokens.
+    """The original encoder-decoder Transformer, on tokens.
 
     Args:
         src_vocab, tgt_vocab: sizes of the vocabularies.
         d_model, num_heads, d_ff, dropout, activation, norm_first: as in the layers.
         num_encoder_layers, num_decoder_layers: depths of the two stacks.
-        pad: the token that fills up short sequences; nobody attends to it.
+        pad: the token that fills up short sequences; no position attends to it.
         max_len: the longest sequence.
         shared: one embedding for source and target; needs equal vocabularies.
 
@@ -284,7 +284,9 @@ def beam_search(
         bos: the token that starts an output.
         eos: the token that ends one.
         max_len: the most tokens to produce, `eos` included.
-        beam_size: prefixes that are kept, at least 1.
+        beam_size: prefixes that are kept, at least 1. One prefix without a penalty is
+            greedy decoding; with a penalty the search goes on after the first end, with
+            the best other token, in case a longer output scores higher.
         length_penalty: alpha in ((5 + length) / 6) ** alpha.
 
     Returns:

@@ -1,6 +1,7 @@
 """The layers and the whole model against torch's, and decoding against exhaustive search."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -245,6 +246,51 @@ def test_one_beam_without_penalty_is_greedy(seed):
     found, score = beam_search(step, 0, 1, 5, beam_size=1, length_penalty=0.0)
     assert found == greedy
     assert score == pytest.approx(score_of(step, greedy, 0.0))
+
+
+def test_one_beam_with_a_penalty_goes_on_after_the_first_end():
+    """Chapter 10 says that it is not greedy: a longer output may win after the division."""
+    table = torch.tensor([[0, 0.6, 0.4], [0, 1, 0], [0, 1, 0]], dtype=F64)  # bos, end, a word
+
+    def step(prefixes):
+        return table[prefixes[:, -1]].log()
+
+    greedy, _ = beam_search(step, 0, 1, 3, beam_size=1, length_penalty=0.0)
+    longer, score = beam_search(step, 0, 1, 3, beam_size=1, length_penalty=5.0)
+    assert (greedy, longer) == ([1], [2, 1])
+    assert score == pytest.approx(math.log(0.4) / (7 / 6) ** 5)
+    assert score > math.log(0.6)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor")
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_torch_adds_a_final_norm_to_the_whole_model_and_to_no_stack_of_its_own(norm_first):
+    """As chapter 10 says where it compares the orders."""
+    options = {"norm_first": norm_first, "batch_first": True}
+    whole = nn.Transformer(8, 2, 1, 1, 16, **options)
+    assert isinstance(whole.encoder.norm, nn.LayerNorm)
+    assert isinstance(whole.decoder.norm, nn.LayerNorm)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, **options)
+    assert nn.TransformerEncoder(layer, 1, enable_nested_tensor=False).norm is None
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_vocabulary_goes_to_its_own_embedding(shared):
+    model = Transformer(7, 7 if shared else 5, 8, 2, 1, 1, 16, shared=shared)
+    assert model.src_embed.weight.shape == (7, 8)
+    assert model.tgt_embed.weight.shape == ((7 if shared else 5), 8)
+    assert model(torch.ones(1, 3, dtype=torch.long), torch.ones(1, 2, dtype=torch.long)).shape[
+        2
+    ] == (7 if shared else 5)
+
+
+def test_the_original_order_is_the_default():
+    names = ("encoder.0", "decoder.0")
+    model = Transformer(7, 7, 8, 2, 1, 1, 16)
+    assert [model.get_submodule(name).norm_first for name in names] == [False, False]
+    assert isinstance(model.encoder_norm, nn.Identity)
+    assert not TransformerEncoderLayer(8, 2, 16).norm_first
+    assert not TransformerDecoderLayer(8, 2, 16).norm_first
 
 
 def test_ended_prefixes_do_not_take_the_place_of_those_that_go_on():
