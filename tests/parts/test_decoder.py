@@ -978,3 +978,11 @@ def test_windows_are_read():
     assert [mistral.window(i) for i in range(2)] == [7, 7]
     none = from_pretrained_config({**TINY, "model_type": "mistral", "sliding_window": None})
     assert none.sliding_window is None
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_an_epsilon_that_a_configuration_leaves_out_is_that_of_its_class(family):
+    """All configuration classes of Hugging Face's transformers have 1e-6."""
+    hf = {name: value for name, value in TINY.items() if name != "rms_norm_eps"}
+    assert from_pretrained_config({**hf, "model_type": family}).eps == 1e-6
+    assert from_pretrained_config({**hf, "model_type": family, "rms_norm_eps": 2e-5}).eps == 2e-5

@@ -198,3 +198,10 @@ def test_repeated_calls_tuples_and_errors():
     with pytest.raises(ValueError, match="sizes must differ"):
         ours.name_shape((3,), {"S": 3, "T": 3})
     assert ours.name_shape((3, 4), {"S": 3}) == "S × 4"
+
+
+def test_the_reference_has_six_layers_in_each_stack_unless_one_asks():
+    model = ours.ReferenceTransformer(11, torch.zeros(4, 8), num_heads=2, d_ff=16)
+    assert [len(stack.layers) for stack in (model.encoder, model.decoder)] == [6, 6]
+    asked = ours.ReferenceTransformer(11, torch.zeros(4, 8), 2, 1, 3, 16)
+    assert [len(stack.layers) for stack in (asked.encoder, asked.decoder)] == [1, 3]

@@ -187,3 +187,20 @@ def test_what_has_no_profile_is_refused():
     model.forward = lambda x: model.layers[0](x)
     with pytest.raises(ValueError, match=r"a loss of one number, got \(2, 4\)"):
         ours.grad_norm_profile(model, (x,))
+
+
+def test_the_norm_comes_first_unless_one_asks():
+    x, norm = draw(3, 8), LayerNorm(8).to(F64)
+    double = lambda h: 2 * h  # noqa: E731
+    assert torch.equal(ours.Residual(double, norm)(x), x + 2 * norm(x))
+    assert torch.equal(ours.Residual(double, norm, norm_first=False)(x), norm(x + 2 * x))
+
+
+def test_a_parameter_that_the_loss_does_not_use_counts_as_zero():
+    used, idle = nn.Linear(4, 4), nn.Linear(4, 4)
+    both = nn.ModuleDict({"used": used, "idle": idle})
+    both.forward = lambda x: used(x)
+    x = torch.randn(2, 4)
+    [found] = ours.grad_norm_profile(Toy(both), (x,))
+    [alone] = ours.grad_norm_profile(Toy(used), (x,))
+    assert found == alone > 0

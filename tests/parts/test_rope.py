@@ -424,3 +424,11 @@ def test_errors_name_what_is_wrong(call, message):
 def test_rotate_half():
     y = ours.rotate_half(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert y.tolist() == [-3.0, -4.0, 1.0, 2.0]
+
+
+def test_no_positions_at_all_are_empty_tables_and_no_module():
+    assert [t.shape for t in ours.build_rope_cache(8, 0)] == [(0, 4), (0, 4)]
+    with pytest.raises(ValueError, match="max_seq_len must be at least 1, got 0"):
+        ours.RotaryEmbedding(8, 0)
+    with pytest.raises(ValueError, match="max_seq_len must not be negative, got -1"):
+        ours.build_rope_cache(8, -1)

@@ -475,3 +475,21 @@ def test_all_small_shapes_agree_with_torch():
         except ValueError:
             ours = None
         assert ours == official, (a, b)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "limit"),
+    [(torch.float64, 1e-12), (torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)],
+)
+def test_parity_allows_what_the_dtype_allows_and_not_a_step_more(dtype, limit):
+    # At 1 the absolute and the relative limit add up. Numbers above 1 are eps apart.
+    eps = torch.finfo(dtype).eps
+    steps = int(2 * limit / eps)
+    one = torch.ones(3, dtype=dtype)
+
+    def off_by(count):
+        return lambda x: x + torch.tensor([0.0, count * eps, 0.0], dtype=x.dtype)
+
+    assert_parity(off_by(steps), lambda x: 1 * x, one)
+    with pytest.raises(AssertionError, match=r"at \[1\] ours is"):
+        assert_parity(off_by(steps + 1), lambda x: 1 * x, one)

@@ -328,3 +328,31 @@ def test_a_step_that_leaves_one_way_is_followed_and_impossible_prefixes_are_drop
 def test_a_step_without_any_possible_token_is_named(value):
     with pytest.raises(ValueError, match="no finite log-probability"):
         beam_search(lambda p: torch.full((len(p), 4), value), 0, 1, 3)
+
+
+def test_two_vocabularies_have_tables_of_their_own_sizes():
+    # 5 times 8 is 8 times 5: a count of parameters does not see which one is the vocabulary.
+    model = Transformer(5, 7, 8, 2, 1, 1, 16, 0.0, shared=False)
+    assert model.src_embed.weight.shape == (5, 8)
+    assert model.tgt_embed.weight.shape == (7, 8)
+    src, tgt = torch.tensor([[1, 4, 2]]), torch.tensor([[1, 6]])
+    assert model(src, tgt).shape == (1, 2, 7)
+    with pytest.raises(ValueError, match="tokens must"):
+        model(tgt, tgt)
+
+
+def test_norms_come_last_unless_one_asks():
+    """The default is the order of 2017, in the layers and in the whole."""
+    torch.manual_seed(0)
+    x, memory = draw(0, 2, 5, 8), draw(1, 2, 3, 8)
+    encoder, decoder = (
+        kind(8, 2, 16, 0.0).to(F64) for kind in (TransformerEncoderLayer, TransformerDecoderLayer)
+    )
+    # The last operation of a Post-Norm layer is a LayerNorm without an offset yet.
+    for out in (encoder(x), decoder(x, memory)):
+        assert out.mean(-1).abs().max() < 1e-12
+    asked = TransformerEncoderLayer(8, 2, 16, 0.0, norm_first=True).to(F64)
+    assert asked(x).mean(-1).abs().max() > 1e-3
+    model = Transformer(5, 5, 8, 2, 1, 1, 16)
+    assert not any(layer.norm_first for layer in (*model.encoder, *model.decoder))
+    assert [*model.encoder_norm.parameters(), *model.decoder_norm.parameters()] == []
