@@ -214,6 +214,7 @@ def model_flops(
     key_len: int | None = None,
     training: bool = False,
     causal: bool = False,
+    logits_len: int | None = None,
 ) -> dict[str, int]:
     """FLOPs of a model's matrix products.
 
@@ -224,13 +225,16 @@ def model_flops(
         key_len: positions so far, S; None for T.
         training: forward and backward, else forward.
         causal: as `attention_flops`.
+        logits_len: the newest positions of each whose logits are computed; None for all
+            T, as in training.
 
     Returns:
         FLOPs of the 'projections' around attention, of 'attention', of 'feed-forward'
         and of 'vocabulary'.
 
     Raises:
-        ValueError: if a size is not positive, or the model has other attention.
+        ValueError: if a size is not positive, logits_len not from 1 to T, or the model
+            has other attention.
 
     Source: chapter 16, eq-cost-forward and eq-cost-train.
     """
@@ -238,6 +242,11 @@ def model_flops(
     if c.sliding_window is not None:
         raise ValueError(f"config.sliding_window must be None, got {c.sliding_window}")
     _positive(batch=batch)
+    logits_len = query_len if logits_len is None else logits_len
+    if not 1 <= logits_len <= query_len:
+        raise ValueError(
+            f"logits_len must be from 1 to query_len={query_len}, got {logits_len}"
+        )
     pairs = attention_flops(c.num_heads, c.d_head, query_len, key_len, causal)
     weights, times = matmul_parameters(c), 3 if training else 1
     rows = 2 * batch * query_len * times
@@ -245,7 +254,7 @@ def model_flops(
         "projections": rows * weights["attention"],
         "attention": times * batch * c.num_layers * pairs,
         "feed-forward": rows * weights["feed-forward"],
-        "vocabulary": rows * weights["vocabulary"],
+        "vocabulary": rows * weights["vocabulary"] * logits_len // query_len,
     }
 
 
@@ -280,13 +289,15 @@ def forward_bound(
     bandwidth: float,
     dtype_bytes: float = 2,
 ) -> float:
-    """The shortest time of a forward pass in seconds, if everything in it overlapped.
+    """The shortest time of a step of generating in seconds, if everything overlapped.
 
-    Prefill is query_len = key_len, decoding query_len = 1. Arguments and errors as
-    `model_flops`, `forward_bytes` and `roofline`.
+    Prefill is query_len = key_len, decoding query_len = 1. Only what the step needs is
+    counted: the pairs that causal attention looks at, and the logits of the last
+    position. Arguments and errors as `model_flops`, `forward_bytes` and `roofline`.
 
     Source: chapter 16, eq-cost-time.
     """
-    flops = sum(model_flops(config, batch, query_len, key_len).values())
+    needed = model_flops(config, batch, query_len, key_len, causal=True, logits_len=1)
+    flops = sum(needed.values())
     nbytes = forward_bytes(config, batch, key_len, dtype_bytes)
     return time_bound(flops, nbytes, peak_flops, bandwidth)

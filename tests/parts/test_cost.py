@@ -120,11 +120,43 @@ def test_forward_bound_is_the_longer_of_both():
     assert math.isclose(one, cost.forward_bytes(LLAMA_7B, 1, 128) / 1e12)
     wide = cost.forward_bound(LLAMA_7B, 1, 1, 128, 1e15, 1e12, dtype_bytes=4)
     assert math.isclose(wide, 2 * one)
-    chunk = cost.forward_bound(LLAMA_7B, 1, 1024, 8192, 1e12, 1e15)
-    assert math.isclose(chunk, sum(cost.model_flops(LLAMA_7B, 1, 1024, 8192).values()) / 1e12)
-    prefill = cost.forward_bound(LLAMA_7B, 1, 4096, 4096, 1e15, 1e12)
-    assert math.isclose(prefill, sum(cost.model_flops(LLAMA_7B, 1, 4096).values()) / 1e15)
     assert many > one
+
+
+@pytest.mark.parametrize(("new", "length"), [(1024, 8192), (4096, 4096), (32768, 32768)])
+def test_forward_bound_counts_what_a_causal_model_needs_to_continue(new, length):
+    bound = cost.forward_bound(LLAMA_7B, 1, new, length, 1e12, 1e15)
+    blocks = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    pairs = sum(length - new + t for t in range(1, new + 1))
+    flops = 2 * new * blocks + 4 * 32 * 4096 * pairs + 2 * 4096 * 32000
+    assert math.isclose(bound, flops / 1e12)
+    everything = sum(cost.model_flops(LLAMA_7B, 1, new, length).values()) / 1e12
+    assert bound < everything
+    if new == 32768:  # all pairs cost 1.39 times as much, all logits a little more
+        pairs_too = flops + 4 * 32 * 4096 * (new * length - pairs)
+        assert 1.38 < pairs_too / flops < 1.40 < everything / bound < 1.42
+
+
+def test_logits_of_the_last_position_cost_one_row_of_the_head():
+    every, last = (cost.model_flops(LLAMA_7B, 3, 64, logits_len=n) for n in (None, 1))
+    assert every["vocabulary"] == 64 * last["vocabulary"] == 2 * 3 * 64 * 4096 * 32000
+    assert {k: v for k, v in every.items() if k != "vocabulary"} == {
+        k: v for k, v in last.items() if k != "vocabulary"
+    }
+
+
+def test_at_a_long_context_the_batch_still_helps_by_more_than_ten():
+    """70 billion parameters, 8 key-value heads, an H100: from 1 to 512 sequences."""
+    model = ModelConfig(
+        128256, d_model=8192, num_layers=80, num_heads=64, num_kv_heads=8, d_ff=28672,
+        max_seq_len=1,
+    )  # fmt: skip
+    rates = [
+        batch / cost.forward_bound(model, batch, 1, 32768, 989e12, 3.35e12)
+        for batch in (1, 128, 512)
+    ]
+    assert 13 < rates[2] / rates[0] < 14
+    assert 1 < rates[2] / rates[1] < 1.2
 
 
 @settings(max_examples=40)
@@ -173,6 +205,10 @@ WRONG = {
     "tiles must have 1": lambda: cost.padded_fraction((1,), (1, 2)),
     "tiles must be positive": lambda: cost.padded_fraction((1,), (0,)),
     "batch": lambda: cost.model_flops(LLAMA_7B, 0, 1),
+    "logits_len must be from 1 to query_len=4, got 5": lambda: cost.model_flops(
+        LLAMA_7B, 1, 4, logits_len=5
+    ),
+    "logits_len must be from 1": lambda: cost.model_flops(LLAMA_7B, 1, 4, logits_len=0),
     "key_len": lambda: cost.forward_bytes(LLAMA_7B, 1, 0),
     "sliding_window": lambda: cost.model_flops(ModelConfig(50, **TOY, sliding_window=4), 1, 8),
     "attention must be 'gqa'": lambda: cost.matmul_parameters(
