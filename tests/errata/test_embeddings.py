@@ -65,8 +65,8 @@ def test_e39_any_mark_of_the_place_breaks_the_symmetry():
         return F.scaled_dot_product_attention(x[None], x[None], x[None])[0]
 
     assert gap(attention(x[order]), attention(x)[order]) < 1e-14
-    for marks in (table(6, 8), torch.randn(6, 8)):
-        assert gap(attention(x[order] + marks), attention(x + marks)[order]) > 0.1
+    for positions in (table(6, 8), torch.randn(6, 8)):
+        assert gap(attention(x[order] + positions), attention(x + positions)[order]) > 0.1
 
 
 def test_e40_the_exponent_counts_pairs():
