@@ -55,6 +55,11 @@ def labels(notebook: Any) -> list[str]:
     return [m["label"] for m in _displayed(notebook) if m["label"]]
 
 
+def displayed(notebook: Any) -> list[tuple[str, str]]:
+    """The displayed equations in order: label (empty if there is none) and LaTeX."""
+    return [(m["label"] or "", m["body"].strip()) for m in _displayed(notebook)]
+
+
 def witnessed(notebook: Any) -> list[str]:
     """The labels that a cell tagged `witness` calls `witness(...)` for."""
     found = []
