@@ -1,6 +1,7 @@
 """The tracer, the two counters and the reference model, against torch's own layers and counters."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from book.chapters import NOTEBOOKS, read
+from book.glossary import load as glossary
 from transformer_parts import map as ours
 from transformer_parts.tensors import assert_parity
 
@@ -205,3 +208,33 @@ def test_the_reference_has_six_layers_in_each_stack_unless_one_asks():
     assert [len(stack.layers) for stack in (model.encoder, model.decoder)] == [6, 6]
     asked = ours.ReferenceTransformer(11, torch.zeros(4, 8), 2, 1, 3, 16)
     assert [len(stack.layers) for stack in (asked.encoder, asked.decoder)] == [1, 3]
+
+
+def test_the_table_of_boxes_sends_the_reader_where_the_glossary_says_the_box_is_explained():
+    (cell,) = [
+        c for c in read(NOTEBOOKS / "02_map.ipynb").cells if c.id == "every-box-and-its-chapter"
+    ]
+    rows = [line.split("|")[1:-1] for line in cell.source.splitlines() if line.startswith("| ")][2:]
+    places = {entry.term: entry.place for entry in glossary()}
+    terms = {
+        "tokens": "token",
+        "Embedding": "embedding",
+        "Positions": "positional encoding",
+        "Self-attention": "self-attention",
+        "Masked self-attention": "causal mask",
+        "Cross-attention": "cross-attention",
+        "Feed-forward": "feed-forward network",
+        "Add": "residual connection",
+        "Norm": "layer normalization",
+        "encoder layer, decoder layer": "decoder",
+        "shifted right": "teacher forcing",
+        "Linear": None,  # no term of its own: chapter 10 puts it on top of the stack
+        "Softmax": "logits",
+    }
+    assert [row[0].strip() for row in rows] == list(terms)
+    for row in rows:
+        links = re.findall(r"\((?:(\w+)\.ipynb)?(#[\w-]+)?\)", row[-1])
+        chapters = {chapter or "02_map" for chapter, _ in links}
+        assert chapters
+        if term := terms[row[0].strip()]:
+            assert places[term].partition("#")[0] in chapters, row[0]
