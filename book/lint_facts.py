@@ -28,7 +28,7 @@ _FAMILY = (
 MODEL = re.compile(
     rf"(?<![\w-])(?:{_FAMILY})(?![a-z])"
     r"(?:-?[vVRK]?\d+(?:\.\d+)*(?:x\d+)?[BMbm]?(?![\d%]|,\d)"  # 2.5, -V3, -8x7B
-    r"|\s(?:\d(?:\.\d)?|v\d+|\d+(?:\.\d+)?[BM])(?![\d%\w]|[.,]\d)"  # Llama 2, 70B
+    r"|\s(?:\d(?:\.\d)?|v\d+|\d+(?:x\d+|\.\d+)?[BM])(?![\d%\w]|[.,]\d)"  # Llama 2, 70B
     r"|[- ](?:NeoX|Neo|J|Coder|Math|MoE|[Bb]ase|[Ll]arge|[Ss]mall|medium|XL|Lite|Nemo|Instruct))*"
 )
 # What comes before these is no fact of a paper: 2000 steps are steps.
@@ -46,7 +46,7 @@ _PLACES = re.compile(
     r"|\b[EP]-\d+\b|^\s*\d+\.\s",
     re.I | re.M,
 )
-NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?")
 _CITATION = re.compile(r"\{cite(?::\w+)?\}`[^`]+`")
 # Texts of the book that are no notebooks: file -> their paragraphs.
 _DATA = ("errata.yml", "glossary.yml", "quiz.yml")

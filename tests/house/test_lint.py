@@ -36,7 +36,8 @@ def svg():
 def test_a_sound_notebook_has_no_problem():
     cells = [
         text(
-            "# Title\n\nInline: $x^2 = 0.1234$, and `0.12345`, and version 2.13 or 0.25, and 1000."
+            "# Title\n\n[0.123](../book/pages/facts.md#x) in a link.\n\n"
+            "Inline: $x^2 = 0.1234$, and `0.12345`, and version 2.13 or 0.25, and 1000."
         ),
         EQUATION,
         WITNESS,
@@ -44,6 +45,8 @@ def test_a_sound_notebook_has_no_problem():
         code(
             "%timeit f(1)\nfrom timeit import timeit", "timing", outputs=[printed("3 times faster")]
         ),
+        code('%time\nfinding("x " "y", m, "a > 0")\nfinding("x", m, h, seeds=None)', "finding"),
+        code('finding("x", m, "a > 0", range(3))\nfinding("x", m, h, seeds=some)', "finding"),
         code("show()", "hide-input", outputs=[shown(PICTURE), result({"text/html": "<p>x</p>"})]),
         text("```{exercise} Write it\n:label: ex-x\nGive $0.12345$.\n```"),
         text("```python\nx = 0.12345\n```"),
@@ -100,6 +103,19 @@ def test_a_sound_notebook_has_no_problem():
                 "   # PYTEST_VALIDATE_IGNORE_OUTPUT",
                 "## NBVAL_SKIP",
             )
+        ),
+        # findings
+        ("cell 0 is tagged 'finding' but holds no code", [text("Words.", "finding")]),
+        ("cell 0 is tagged 'finding' but calls no", [code("x = 1", "finding")]),
+        ("cell 0 is tagged 'finding' but calls no", [code('print("finding(x)")', "finding")]),
+        ("lacks the tag 'finding'", [code('finding("x", m, "a > 0")')]),
+        ("lacks the tag 'finding'", [code('if x:\n    finding("x", m, "a > 0")')]),
+        ("must be one plain string", [code('finding(f"{x}", m, "a > 0")', "finding")]),
+        ("must be one plain string", [code('finding("x" + y, m, "a > 0")', "finding")]),
+        ("must be one plain string", [code("finding(sentence, m, holds)", "finding")]),
+        *(
+            ("three seeds, this one has 2", [code(f'finding("x", m, "a > 0", {seeds})', "finding")])
+            for seeds in ("[1, 2]", "seeds=(3, 4)", "range(2)", "seeds=range(5, 7)")
         ),
         # outputs
         ("cell 0 holds a traceback: ValueError: bad shape", [code("f()", outputs=[ERROR])]),
