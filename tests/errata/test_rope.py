@@ -52,6 +52,15 @@ def test_e27_the_solution_is_a_family_and_there_are_d_half_blocks():
     one = torch.linalg.qr(torch.randn(6, 6))[0]
     power = torch.linalg.matrix_power
     assert gap(power(one, 9) @ power(one, 6).T, power(one, 3)) < 1e-13
+    # With a function each, any invertible matrix does, but not with the same one for both.
+    other = torch.eye(6) + 0.3 * torch.randn(6, 6)
+    contra = torch.linalg.inv(other).T
+    q, k = torch.randn(2, 6)
+    scores = [(q @ power(other, m)) @ (k @ power(contra, m - 3)) for m in (3, 4, 9)]
+    assert max(abs(s - q @ power(other, 3) @ k) for s in scores) < 1e-9
+    assert abs((q @ power(other, 4)).norm() / q.norm() - 1) > 0.1
+    alike = [(q @ power(other, m)) @ (k @ power(other, m - 3)) for m in (3, 4)]
+    assert abs(alike[0] - alike[1]) > 0.1
     # In d dimensions there is one angle per pair, and a single one is not enough.
     q, k = torch.randn(2, 8)
     cos, sin = build_rope_cache(8, 8, dtype=F64)
@@ -189,7 +198,7 @@ def test_e107_angles_are_position_times_frequency_and_only_q_and_k_turn():
     assert gap(attend(40, True), attend(0, True)) > 0.5
 
 
-def test_p1_the_sign_and_the_index_in_yarn():
+def test_p1_the_sign_and_the_index_in_yarn(evidence):
     q, k = torch.randn(2, 2)
     zq, zk = (torch.complex(*v) for v in (q, k))
     m, n, theta = 5, 2, 0.4
@@ -201,6 +210,7 @@ def test_p1_the_sign_and_the_index_in_yarn():
     # An index that starts at 1 starts with a smaller angle than 1.
     assert round(10000 ** (-2 / 128), 3) == 0.866
     assert rope_frequencies(128, dtype=F64)[0] == 1
+    evidence(len(rope_frequencies(128)))
 
 
 def test_p4_the_transpose_in_roformer():
