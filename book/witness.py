@@ -1,4 +1,4 @@
-"""The machine check of one numbered equation: the printed formula is the formula that is evaluated.
+r"""The machine check of one numbered equation: the printed formula is the formula that is evaluated.
 
 A cell tagged `witness` ends in `witness("eq-...", {"x": X, r"\gamma": gain, ...})`. The LaTeX of that
 label is read from the notebook and evaluated with its symbols bound to these values, which come from
@@ -16,7 +16,8 @@ from typing import Any
 import sympy
 import torch
 
-from book.formulas import mutants, symbols as tables
+from book.formulas import mutants
+from book.formulas import symbols as tables
 from book.formulas.printed import formula
 from book.formulas.reading import FormulaError
 from book.formulas.relations import Call, Fails, holds

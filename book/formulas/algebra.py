@@ -125,6 +125,8 @@ def transpose(a: Value, at: int) -> Value:
         raise FormulaError("the transpose of a number", at)
     if a.ndim == 1:
         return a[:, None]
+    if a.ndim > 2:
+        raise FormulaError(f"the transpose of {says(a)}", at)
     if a.shape[1] == 1:
         return a[:, 0]
     return a.T
@@ -185,7 +187,9 @@ def apply(name: str, value: Value, at: int) -> Value:
     """A function of the standard list, entry by entry."""
     if exact(value):
         function = _SYMPY.get(name) or getattr(sympy, name)
-        return np.vectorize(function, otypes=[object])(value) if is_array(value) else function(value)
+        return (
+            np.vectorize(function, otypes=[object])(value) if is_array(value) else function(value)
+        )
     function = _TORCH.get(name) or getattr(torch, name, None)
     if function is None:
         raise FormulaError(f"\\{name} has no value here", at)
@@ -237,7 +241,9 @@ def blocks(rows: Sequence[Sequence[Value]], at: int) -> Value:
         try:
             made = torch.cat(
                 [
-                    torch.cat([torch.atleast_2d(torch.as_tensor(v, dtype=_kind(v))) for v in row], 1)
+                    torch.cat(
+                        [torch.atleast_2d(torch.as_tensor(v, dtype=_kind(v))) for v in row], 1
+                    )
                     for row in rows
                 ],
                 0,
@@ -308,6 +314,16 @@ _STANDARD: dict[str, Callable[..., Value]] = {
 }
 
 
+def _plausible(gap: sympy.Expr) -> bool:
+    """Whether a difference vanishes at one point: most wrong formulas fail here, quickly."""
+    symbols = sorted(gap.free_symbols, key=str)
+    point = {s: 0.7 + 0.31 * k + 0.013 * k * k for k, s in enumerate(symbols)}
+    try:
+        return abs(complex(gap.subs(point).evalf())) < 1e-9
+    except (TypeError, ValueError):  # what has no number there is left to simplify
+        return True
+
+
 def difference(a: Value, b: Value, at: int) -> tuple[float, int]:
     """The largest difference of two sides, relative to the larger side, and how many numbers.
 
@@ -320,8 +336,9 @@ def difference(a: Value, b: Value, at: int) -> tuple[float, int]:
         raise FormulaError(f"the sides are {says(a)} and {says(b)}", at)
     if exact(a) or exact(b):
         pairs = zip(np.ravel(np.asarray(a, object)), np.ravel(np.asarray(b, object)), strict=True)
-        gaps = [sympy.simplify(sympy.sympify(x) - sympy.sympify(y)) for x, y in pairs]
-        return (0.0 if all(g == 0 for g in gaps) else math.inf), len(gaps)
+        gaps = [sympy.sympify(x) - sympy.sympify(y) for x, y in pairs]
+        agree = all(_plausible(g) for g in gaps) and all(sympy.simplify(g) == 0 for g in gaps)
+        return (0.0 if agree else math.inf), len(gaps)
     x, y = (torch.as_tensor(v, dtype=_kind(v)).detach() for v in (a, b))
     x, y = _tensors(x, y)
     if x.isnan().any() or y.isnan().any():

@@ -70,7 +70,11 @@ def raised(inner: Node) -> list[Node]:
     """The parts of a superscript: `C(h)` and `(h)\\top` are two, `2k` and `-1/2` are one."""
     kids = inner.kids if inner.kind == "term" else [inner]
     kinds = {k.kind for k in kids}
-    if len(kids) > 1 and kinds <= {"name", "paren"} and ("paren" in kinds or spell(kids[-1]) == "\\top"):
+    if (
+        len(kids) > 1
+        and kinds <= {"name", "paren"}
+        and ("paren" in kinds or spell(kids[-1]) == "\\top")
+    ):
         return list(kids)
     return [inner]
 

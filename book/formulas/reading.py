@@ -39,6 +39,8 @@ class Node:
     end: int = 0
     # Conditions printed over the relations of a chain, by number of the relation.
     over: dict[int, Node] = field(default_factory=dict)
+    # Where its own signs and braces stand in the source.
+    marks: list[tuple[int, int]] = field(default_factory=list)
 
     def walk(self) -> Iterator[Node]:
         """This node and all below it."""
@@ -110,6 +112,7 @@ def _build(tree: Any, latex: str, offset: int) -> Node:
         kind = "sum"
     make = _MAKE.get(kind)
     node = Node(kind, kids, "", start, end)
+    node.marks = [(m.start_pos, m.end_pos) for m in marks]
     return make(node, marks, tree) if make else node
 
 
@@ -134,8 +137,6 @@ def _chain(node: Node, marks: list[lark.Token], tree: Any) -> Node:
         if getattr(mark, "over", None):
             inside, begin = mark.over
             node.over[number] = read(inside, begin)
-    # Where each relation sign stands, for the messages and the mutants.
-    node.marks = [(m.start_pos, m.end_pos) for m in marks]  # type: ignore[attr-defined]
     return node
 
 
@@ -148,7 +149,6 @@ def _sum(node: Node, marks: list[lark.Token], tree: Any) -> Node:
     first = tree.children[0]
     explicit = isinstance(first, lark.Token)
     node.text = signs if explicit else ["", *signs]
-    node.marks = [(m.start_pos, m.end_pos) for m in marks]  # type: ignore[attr-defined]
     if len(node.kids) == 1 and not explicit:
         return node.kids[0]
     return node
@@ -248,3 +248,14 @@ def spell(node: Node) -> str:
     if node.kind == "term":
         return " ".join(inside)
     return f"{node.kind}({','.join(inside)})"
+
+
+def closed(latex: str, node: Node) -> int:
+    """The end of an item in the source, with the brace of its last script or argument."""
+    end, depth = node.end, 0
+    for c in latex[node.start : end]:
+        depth += (c == "{") - (c == "}")
+    while depth > 0 and end < len(latex):
+        depth += (latex[end] == "{") - (latex[end] == "}")
+        end += 1
+    return end

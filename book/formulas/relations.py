@@ -136,7 +136,9 @@ def _chains(node: Node) -> list[Node]:
     return node.kids if node.kind == "implication" else [node]
 
 
-def _scope(claims: Sequence[_Claim], symbols: Mapping[str, Any], call: Call) -> tuple[Scope, set[int]]:
+def _scope(
+    claims: Sequence[_Claim], symbols: Mapping[str, Any], call: Call
+) -> tuple[Scope, set[int]]:
     """The scope of a draw, and the numbers of the statements whose first relation defines."""
     keys = [*symbols, *call.define]
     values = {key: algebra.bound(value) for key, value in symbols.items()}
@@ -202,7 +204,9 @@ def _assignments(node: Node, conditions: Sequence[Node], scope: Scope) -> Iterat
     for name in names:
         span = ranges.get(name) or extent(name, [node], scope)
         if span is None:
-            place = next((k.start for k in node.walk() if k.kind == "name" and bare(k) == name), None)
+            place = next(
+                (k.start for k in node.walk() if k.kind == "name" and bare(k) == name), None
+            )
             raise FormulaError(
                 f"the symbol {name} is bound to nothing, and over what it would run as an index "
                 "cannot be seen (bind it, or state it in ranges=)", place,
@@ -259,13 +263,13 @@ def _free_elsewhere(node: Node, scope: Scope) -> bool:
     return len(set(letters(node, scope))) != 1
 
 
-def _same_domain(
-    letter: str, values: list[int], claim: _Claim, scope: Scope, call: Call
-) -> None:
+def _same_domain(letter: str, values: list[int], claim: _Claim, scope: Scope, call: Call) -> None:
     """A printed domain must be the one over which the index runs."""
     expected = call.ranges.get(letter)
     if expected is None:
-        raise FormulaError(f"state over what {letter} runs in ranges=, to compare", claim.node.start)
+        raise FormulaError(
+            f"state over what {letter} runs in ranges=, to compare", claim.node.start
+        )
     if values != list(expected):
         raise Fails(f"{letter} is printed to run over {values}, and runs over {list(expected)}")
 
@@ -322,7 +326,9 @@ def _relation(
         if not unequal:
             raise Fails(_says(left, how, right, scope, "does not hold", a, b))
         return
-    x, y = (torch.as_tensor(float(v) if algebra.exact(v) else v, dtype=torch.float64) for v in (a, b))
+    x, y = (
+        torch.as_tensor(float(v) if algebra.exact(v) else v, dtype=torch.float64) for v in (a, b)
+    )
     if x.ndim and y.ndim and x.shape != y.shape:
         raise FormulaError(f"the sides are {algebra.says(a)} and {algebra.says(b)}", at)
     slack = 1e-9 * max(1.0, y.abs().max().item()) if math.isfinite(y.abs().max().item()) else 0.0
@@ -403,14 +409,10 @@ def _factors(node: Node) -> list[Node]:
             found.append([])
         else:
             found[-1].append(kid)
-    return [
-        g[0] if len(g) == 1 else Node("term", g, "", g[0].start, g[-1].end) for g in found
-    ]
+    return [g[0] if len(g) == 1 else Node("term", g, "", g[0].start, g[-1].end) for g in found]
 
 
-def _implication(
-    node: Node, scope: Scope, call: Call, report: Report, seen: set[bool]
-) -> None:
+def _implication(node: Node, scope: Scope, call: Call, report: Report, seen: set[bool]) -> None:
     """`A => B`: B holds where A does. `A <=> B`: both hold or neither."""
     held = [_holds(chain, scope, call, report) for chain in node.kids]
     for number, how in enumerate(node.text):
@@ -451,7 +453,9 @@ def _limit(
     errors = []
     for value in series:
         inner = scope.at(values={**scope.values, key: value})
-        errors.append(algebra.difference(evaluate(left, inner), evaluate(right, inner), right.start)[0])
+        errors.append(
+            algebra.difference(evaluate(left, inner), evaluate(right, inner), right.start)[0]
+        )
     scope.used.add(key)
     report.numbers += len(errors)
     falls = all(b <= a for a, b in itertools.pairwise(errors))
@@ -495,4 +499,6 @@ def _bounded(
     scope.used.add(key)
     report.numbers += len(ratios)
     if not all(0.7 < b / a < 1.4 for a, b in itertools.pairwise(ratios)):
-        raise Fails(f"the remainder is not of this order: ratios {', '.join(f'{r:.3g}' for r in ratios)}")
+        raise Fails(
+            f"the remainder is not of this order: ratios {', '.join(f'{r:.3g}' for r in ratios)}"
+        )

@@ -7,6 +7,7 @@ on which every symbol answers; and the notation page, which is made from them.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,11 @@ from typing import Any
 import yaml
 
 from book.chapters import ROOT
+from book.formulas import algebra
+from book.formulas.names import PREFIXES, Names, Symbol, symbol
+from book.formulas.reading import FormulaError, closed, read
 from book.formulas.relations import Call
+from book.formulas.values import Expectation, Over, Scope, evaluate
 
 FOLDER = ROOT / "book/symbols"
 ROLES = (
@@ -46,7 +51,10 @@ def table(topic: str, folder: Path = FOLDER) -> dict[str, list[Meaning]]:
             rows = rows if isinstance(rows, list) else [rows]
             found[key] = [
                 Meaning(
-                    key, str(row["name"]), str(row.get("shape", "")), str(row.get("role", "")),
+                    key,
+                    str(row["name"]),
+                    str(row.get("shape", "")),
+                    str(row.get("role", "")),
                     tuple(row.get("only", ())),
                 )  # fmt: skip
                 for row in rows
@@ -54,6 +62,107 @@ def table(topic: str, folder: Path = FOLDER) -> dict[str, list[Meaning]]:
     return found
 
 
-def check(topic: str, label: str, latex: str, call: Call) -> Mapping[str, Any]:
-    """Hold what a witness binds against the table of its chapter (see `make test`)."""
-    return {}
+def meaning(topic: str, label: str, key: str) -> Meaning | None:
+    """What a symbol of a chapter means in one formula; None if its table does not say."""
+    rows = table(topic).get(key, [])
+    return next((r for r in rows if label in r.only), next((r for r in rows if not r.only), None))
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """A symbol at a place of a formula, with its meaning; None if the table lacks it."""
+
+    start: int
+    end: int
+    key: str
+    meaning: Meaning | None
+
+
+def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
+    """Every symbol that a formula prints, in the order of the source."""
+    names = Names(table(topic))
+    found: list[Occurrence] = []
+    skipped: set[int] = set()
+    for node in read(latex).walk():
+        if node.kind == "item":
+            skipped.add(id(node.kids[0]))
+        if node.kind == "term":
+            for first, second in itertools.pairwise(node.kids):
+                one, after = symbol(first), symbol(second)
+                if one and after and one.base in PREFIXES:
+                    hit = names.find(after, one.base)
+                    if hit:
+                        skipped |= {id(first), id(second)}
+                        end = after.stop if not hit[1] + hit[2] else second.end
+                        found.append(_occurrence(first.start, end, hit[0], topic, label))
+        if id(node) in skipped:
+            continue
+        one = symbol(node)
+        if one is None or one.base in UNNAMED:
+            continue
+        hit = names.find(one)
+        if hit is None and one.primes:
+            hit = names.find(Symbol(one.base, 0, one.subs, one.sups, one.start, one.end, one.stop))
+        if hit is None:
+            found.append(Occurrence(node.start, one.stop, one.letter, None))
+        else:
+            end = one.stop if not hit[1] + hit[2] else closed(latex, node)
+            found.append(_occurrence(node.start, end, hit[0], topic, label))
+    return sorted(found, key=lambda o: o.start)
+
+
+def _occurrence(start: int, end: int, key: str, topic: str, label: str) -> Occurrence:
+    return Occurrence(start, end, key, meaning(topic, label, key))
+
+
+# What is typography or a sign of mathematics, not a symbol that could mean something else.
+UNNAMED = {
+    "\\partial", "\\mathrm{d}", "\\top", "*", "\\ast", "\\infty", "\\mathbb{R}", "\\mathbb{Z}",
+}  # fmt: skip
+
+
+def check(topic: str, label: str, latex: str, call: Call) -> None:
+    """Hold what a witness binds against the table of its chapter.
+
+    Raises:
+        FormulaError: if the table gives a bound symbol another shape or role.
+    """
+    sizes = {k: v for k, v in call.symbols.items() if algebra.whole(v) is not None}
+    for key, value in call.symbols.items():
+        row = meaning(topic, label, key)
+        if row is None:
+            continue
+        if callable(value) or isinstance(value, Over | Expectation):
+            if row.role not in ("function", "random", "learned", "data"):
+                raise FormulaError(f"{key} is bound to a function; its table says {row.role}")
+            continue
+        if row.role in ("index", "function"):
+            raise FormulaError(f"{key} is bound to a value; its table says {row.role}")
+        _shape(key, row, value, sizes)
+
+
+def _shape(key: str, row: Meaning, value: Any, sizes: Mapping[str, Any]) -> None:
+    found = shape(value)
+    printed = row.shape.strip().removeprefix("(").removesuffix(")")
+    wanted = [part.strip() for part in printed.split(",") if part.strip()]
+    if isinstance(value, dict) or found is None or printed == "*":
+        return
+    if len(found) != len(wanted):
+        raise FormulaError(f"{key} is bound with shape {found}; its table says ({printed})")
+    for size, text in zip(found, wanted, strict=True):
+        node = read(text).kids[0].kids[0].kids[0]
+        scope = Scope(Names(sizes), {k: algebra.whole(v) for k, v in sizes.items()})
+        try:
+            said = algebra.whole(evaluate(node, scope))
+        except FormulaError:  # a size that this formula does not bind
+            continue
+        if said != size:
+            raise FormulaError(f"{key} is bound with shape {found}; its table says ({printed})")
+
+
+def shape(value: Any) -> tuple[int, ...] | None:
+    """The shape of a bound value, lists included; None for a list whose members differ in shape."""
+    if isinstance(value, list | tuple):
+        inner = {shape(v) for v in value if not callable(v)}
+        return (len(value), *(inner.pop() or ())) if len(inner) == 1 else None
+    return algebra.shape(algebra.bound(value))

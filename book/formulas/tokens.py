@@ -33,7 +33,21 @@ class Token:
 
 
 FUNCTIONS = set(
-    "sin cos tan sinh cosh tanh exp ln log det arctan arcsin arccos".split()
+    [
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "exp",
+        "ln",
+        "log",
+        "det",
+        "arctan",
+        "arcsin",
+        "arccos",
+    ]
 )  # these mean the same everywhere; all others are bound
 BIG = {"sum", "prod", "max", "min", "sup", "inf"}
 RELATIONS = {
@@ -116,7 +130,14 @@ class _Reader:
                     self.at -= 1
                     self.raw[self.at] = (kind, text[1:], start + 1, end)
                 return first[1], first[2], first[3]
-            if kind == "command" and text[1:] in {"text", "frac", "tfrac", "sqrt", *FONTS, *ACCENTS}:
+            if kind == "command" and text[1:] in {
+                "text",
+                "frac",
+                "tfrac",
+                "sqrt",
+                *FONTS,
+                *ACCENTS,
+            }:
                 count = 2 if text.endswith("frac") else 1
                 for _ in range(count):
                     self._group()

@@ -522,7 +522,7 @@ def _raise_to(value: Value, raised: Sequence[Node], scope: Scope) -> Value:
 
 def _scripted(value: Value, scripts: Sequence[Node], scope: Scope, node: Node) -> Value:
     """A bracket or a call with its scripts."""
-    from book.formulas.names import entries, raised  # noqa: PLC0415
+    from book.formulas.names import entries, raised
 
     for script in scripts:
         if script.kind == "prime":
@@ -542,9 +542,7 @@ def _scripted(value: Value, scripts: Sequence[Node], scope: Scope, node: Node) -
 # ---------------------------------------------------------------- running indices
 
 
-def binder(
-    sub: Node, sup: Node | None, body: Node, scope: Scope, name: str
-) -> Iterator[Scope]:
+def binder(sub: Node, sup: Node | None, body: Node, scope: Scope, name: str) -> Iterator[Scope]:
     """The scopes in which the body of a sum is evaluated, one for each value of its index."""
     letters, condition = dummies(sub, scope)
     if sup is not None:
@@ -580,9 +578,7 @@ def binder(
 def _chosen(
     letters: Sequence[str], spans: Sequence[Sequence[int]], condition: Node | None, scope: Scope
 ) -> Iterator[Scope]:
-    kept = [
-        dict(zip(letters, values, strict=True)) for values in itertools.product(*spans)
-    ]
+    kept = [dict(zip(letters, values, strict=True)) for values in itertools.product(*spans)]
     if condition is not None:
         kept = [v for v in kept if truth(condition, scope.with_index(v))]
     if len(letters) == 1:
@@ -607,7 +603,7 @@ def dummies(sub: Node, scope: Scope) -> tuple[list[str], Node | None]:
                 raise FormulaError("no index stands under this sign", sub.start)
             head = found[0]
     letters = []
-    from book.formulas.names import entries  # noqa: PLC0415
+    from book.formulas.names import entries
 
     for part in entries(head):
         letter = is_index(part, scope)
@@ -625,12 +621,14 @@ def extent(letter: str, nodes: Sequence[Node], scope: Scope) -> Sequence[int] | 
             found.setdefault(size, key)
     if len(found) > 1:
         where = ", ".join(f"{size} at {key}" for size, key in found.items())
-        raise FormulaError(f"{letter} stands at dimensions of different size: {where}", nodes[0].start)
+        raise FormulaError(
+            f"{letter} stands at dimensions of different size: {where}", nodes[0].start
+        )
     return range(next(iter(found))) if found else None
 
 
 def _sizes(letter: str, node: Node, scope: Scope) -> Iterator[tuple[int, str]]:
-    from book.formulas.names import entries, raised  # noqa: PLC0415
+    from book.formulas.names import entries, raised
 
     one = symbol(node)
     if one is not None:
@@ -659,9 +657,7 @@ def _sizes(letter: str, node: Node, scope: Scope) -> Iterator[tuple[int, str]]:
         # The result of a call, with an index behind its bracket.
         for before, after in itertools.pairwise(node.kids):
             if after.kind == "item" and _bracketed(after) and symbol(before):
-                indices = [
-                    i for s in after.kids[1:] if s.kind == "sub" for i in entries(s.kids[0])
-                ]
+                indices = [i for s in after.kids[1:] if s.kind == "sub" for i in entries(s.kids[0])]
                 if any(_stands(letter, i) for i in indices):
                     plain = Node("term", [before, after.kids[0]], "", before.start, after.end)
                     yield from _along(letter, _guess(plain, scope), indices, "a call")
@@ -845,7 +841,9 @@ def _derive(bottom: Node, body: Node, scope: Scope) -> Value:
         rows.append(row)
     made = torch.stack(rows).reshape((*value.shape, *leaf.shape)).to(torch.float64)
     for index in indices:
-        made = made.select(value.ndim, _checked(_whole(index, scope), made.shape[value.ndim], index))
+        made = made.select(
+            value.ndim, _checked(_whole(index, scope), made.shape[value.ndim], index)
+        )
     return made
 
 
@@ -970,7 +968,7 @@ def _item(node: Node, scope: Scope) -> Value:
         return _scripted(value, [s for s in node.kids[1:] if s.kind != "sub"], scope, node)
     if node.kids[0].kind == "bracket":
         subs = [s for s in node.kids[1:] if s.kind == "sub"]
-        from book.formulas.names import entries  # noqa: PLC0415
+        from book.formulas.names import entries
 
         if subs and node.kids[0].kids[0].kind != "list":
             indices = [is_index(e, scope) for e in entries(subs[0].kids[0])]
@@ -1039,7 +1037,9 @@ def _difference(a: Node, b: Node) -> tuple[Node, Node]:
 def _replaced(node: Node, old: Node, value: int) -> Node:
     if node is old:
         return Node("number", [], str(value), node.start, node.end)
-    made = Node(node.kind, [_replaced(k, old, value) for k in node.kids], node.text, node.start, node.end)
+    made = Node(
+        node.kind, [_replaced(k, old, value) for k in node.kids], node.text, node.start, node.end
+    )
     made.over = node.over
     return made
 
@@ -1100,7 +1100,9 @@ def _inner_product(node: Node, scope: Scope) -> Value:
         raise FormulaError("an inner product has two sides", node.start)
     a, b = (evaluate(k, scope) for k in inner.kids)
     if algebra.shape(a) != algebra.shape(b):
-        raise FormulaError(f"{algebra.says(a)} and {algebra.says(b)} have no inner product", node.start)
+        raise FormulaError(
+            f"{algebra.says(a)} and {algebra.says(b)} have no inner product", node.start
+        )
     return algebra.hadamard(a, b, node.start).sum()
 
 
