@@ -154,8 +154,8 @@ class MultiHeadLatentAttention(nn.Module):
         bias: whether the layers that read or write the residual stream have one
             (q_down_proj, kv_down_proj, out_proj), as DeepSeek's `attention_bias`.
 
-    Parameters, in brackets their names in DeepSeek's checkpoints, which load by
-    renaming: q_proj (q_proj), or q_down_proj (q_a_proj), q_norm (q_a_layernorm) and
+    Parameters, in brackets the names of the attention layer in DeepSeek's checkpoints,
+    whose tensors fit as they are: q_proj (q_proj), or q_down_proj (q_a_proj), q_norm (q_a_layernorm) and
     q_up_proj (q_b_proj); kv_down_proj (kv_a_proj_with_mqa), kv_norm (kv_a_layernorm),
     kv_up_proj (kv_b_proj), out_proj (o_proj). Per head, queries are (nope, rope) and
     kv_up_proj gives (key, value); RoPE takes neighbouring features as its pairs.
@@ -224,9 +224,10 @@ class MultiHeadLatentAttention(nn.Module):
     ) -> Tensor:
         """Attend from the newest positions to all so far.
 
-        Without a cache (training) in the naive form; with one in the form that
-        `mla_attention_flops` finds cheaper, which is the absorbed one for single
-        tokens after a longer prefix and the naive one for the prompt.
+        Without a cache (training) in the naive form; with one in the form that takes
+        fewer operations by `mla_attention_flops`, which is the absorbed one for single
+        tokens after a longer prefix and the naive one for the prompt. Bytes are not
+        counted; near the border between the two forms they can decide otherwise.
 
         Args:
             x: the newest T positions, shape (B, T, d_model).
