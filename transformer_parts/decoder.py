@@ -125,7 +125,7 @@ class ModelConfig:
         norm_first: Pre-Norm (and a norm after the last block), else Post-Norm.
         activation, gated: of the feed-forward layer.
         position: 'rope', 'sinusoidal' (added to the embedding, which is then scaled by
-            sqrt(d_model) as in 2017) or 'none'.
+            sqrt(d_model) as in the original) or 'none'.
         rope_base, rope_scaling: of RoPE.
         qkv_bias, out_bias, mlp_bias: which linear layers have a bias.
         qk_norm: RMSNorm of each query and key head.
@@ -372,7 +372,7 @@ def _attention_mask(
     if window is not None:
         mask = mask.triu(s - t - window + 1)  # the last `window` keys of each query
     if extra is not None:
-        # Itself a position always sees: a row without any key is nan on some devices.
+        # A position always sees itself: kernels differ on rows without any key.
         mask = mask & (extra | causal_mask(t, s, device).triu(s - t))
     return mask
 
@@ -457,7 +457,7 @@ class DecoderOnlyTransformer(nn.Module):
             attn_mask: boolean, (T, S) or broadcasting to (B, H, T, S), True = may
                 attend; S counts the cached positions too. Causality is added to it, and
                 a position always sees itself.
-            key_padding_mask: boolean, (B, S), True = a token and not filling.
+            key_padding_mask: boolean, (B, S), True = a token and not padding.
             position_ids: (T,) or (B, T). None: counted on from the cache; with a
                 key_padding_mask only tokens are counted, so that each sequence starts
                 at 0 wherever it begins.
@@ -681,7 +681,7 @@ def _prompt_mask(
     total: int,
     device: torch.device,
 ) -> Tensor | None:
-    """(B, total), False on the filling at the left; None if there is none."""
+    """(B, total), False on the padding at the left; None if there is none."""
     if lengths is None:
         return None
     n = torch.as_tensor(lengths, device=device)

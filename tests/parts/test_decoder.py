@@ -986,3 +986,67 @@ def test_an_epsilon_that_a_configuration_leaves_out_is_that_of_its_class(family)
     hf = {name: value for name, value in TINY.items() if name != "rms_norm_eps"}
     assert from_pretrained_config({**hf, "model_type": family}).eps == 1e-6
     assert from_pretrained_config({**hf, "model_type": family, "rms_norm_eps": 2e-5}).eps == 2e-5
+
+
+# --- What the chapter says in words ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_without_rms_norm_eps_in_the_file_it_is_1e_6(family):
+    hf = {
+        "model_type": family, "vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+    }  # fmt: skip
+    assert from_pretrained_config(hf).eps == 1e-6
+    assert from_pretrained_config({**hf, "rms_norm_eps": 1e-5}).eps == 1e-5
+
+
+def test_where_attention_costs_as_much_as_the_matrices_and_the_contexts():
+    """Two models stay below the crossing with the contexts they were made for, two go beyond."""
+    contexts = {
+        6_738_415_616: (25_204, 2048), 8_030_261_248: (28_628, 8192),
+        7_615_616_512: (35_227, 131_072), 8_190_735_360: (25_662, 40_960),
+    }  # fmt: skip
+    for total, (crossing, context) in contexts.items():
+        c = from_pretrained_config(PUBLISHED[total])
+        model = on_meta(c)
+        matrices = sum(p.numel() for p in model.parameters() if p.dim() == 2)
+        matrices -= c.vocab_size * c.d_model  # looked up; no model here is tied
+        assert round(matrices / (2 * c.num_layers * c.num_heads * c.d_head)) == crossing
+        assert (context > crossing) == (total in (7_615_616_512, 8_190_735_360))
+
+
+def test_top_p_bounds_the_lost_probability_only_on_its_own():
+    for seed in range(5):
+        z = 2 * draw(1000, seed=seed)
+        own = z.softmax(-1)
+        alone, after = (next_token_probs(z, top_k=k, top_p=0.9) > 0 for k in (None, 10))
+        assert own[alone].sum() >= 0.9 > 0.5 > own[after].sum()
+        assert own[after].sum() >= 0.9 * own.topk(10).values.sum()
+
+
+def test_temperature_and_top_p_do_not_commute():
+    for seed in range(5):
+        z = 2 * draw(1000, seed=seed)
+        first = next_token_probs(z, 1.5, top_p=0.9) > 0
+        last = next_token_probs(next_token_probs(z, top_p=0.9).log(), 1.5) > 0
+        assert (last <= first).all()
+        assert first.sum() > 1.3 * last.sum()
+
+
+def test_windows_of_several_layers_reach_as_far_as_their_sum():
+    model = model_of(num_layers=3, sliding_window=4)
+    x = text(1, 16)
+    base = model(x)
+    for j in range(16):
+        changed = x.clone()
+        changed[0, j] = (x[0, j] + 1) % 61
+        moved = (model(changed) != base).any(-1)[0].nonzero().flatten().tolist()
+        assert moved == list(range(j, min(j + 3 * (4 - 1) + 1, 16)))
+
+
+def test_the_cache_of_a_model_with_a_window_still_holds_every_position():
+    model = model_of(sliding_window=4)
+    cache = model.new_cache(2, 18)
+    model(text(), cache)
+    assert {layer.length for layer in cache} == {18}
