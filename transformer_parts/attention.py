@@ -65,11 +65,11 @@ def causal_mask(
 
 
 def padding_mask(lengths: Tensor | Sequence[int], max_len: int) -> Tensor:
-    """Which positions of each sequence are tokens and not filling.
+    """Which positions of each sequence are tokens and not padding.
 
     Args:
         lengths: number of tokens of each sequence, shape (B,), each from 0 to max_len.
-        max_len: the common length after filling.
+        max_len: the common length after padding.
 
     Returns:
         Boolean, shape (B, max_len), True = a token, may be attended to. On the device
@@ -198,7 +198,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Half precision is left before the dot products: float16 ends at 65504."""
+    """Half precision as float32: dot products easily exceed float16's 65504."""
     if not x.is_floating_point():
         raise ValueError(f"attention needs a floating-point dtype, got {x.dtype}")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

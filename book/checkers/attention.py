@@ -65,7 +65,7 @@ def _with_empty_row() -> Tensor:
     return mask
 
 
-def _one_sequence_of_filling() -> Tensor:
+def _one_sequence_of_padding() -> Tensor:
     mask = _some(2, 1, 1, 5)
     mask[1] = False
     return mask
@@ -89,11 +89,11 @@ SDPA_CASES = (
     ),
     _qkv("a query that may attend to nothing", (4, 6), (5, 6), (5, 3), _with_empty_row),
     _qkv(
-        "a sequence of nothing but filling",
+        "a sequence of nothing but padding",
         (2, 2, 4, 6),
         (2, 2, 5, 6),
         (2, 2, 5, 6),
-        _one_sequence_of_filling,
+        _one_sequence_of_padding,
     ),
     _qkv("scores of size 1000", (4, 6), (5, 6), (5, 3), lambda: _some(4, 5), scale=25.0),
     _qkv("transposed, not contiguous", (4, 4), (4, 4), (4, 4), layout=lambda t: t.T.detach()),

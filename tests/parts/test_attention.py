@@ -54,6 +54,31 @@ def test_values_and_gradients_equal_torchs(lead, t, s, d, d_v, seed, kind, scale
     torch.testing.assert_close(by_hand, official, atol=1e-11, rtol=1e-11)
 
 
+def test_the_output_minimises_squared_distances_and_not_distances():
+    query, key, value = draw(0, 1, 4), draw(1, 5, 4), draw(2, 5, 3)
+    weights = ours.attention_weights(query, key)[0]
+    out = ours.scaled_dot_product_attention(query, key, value)[0]
+
+    def slope(power):
+        leaf = out.clone().requires_grad_()
+        far = (value - leaf).norm(dim=-1) ** power
+        return torch.autograd.grad((weights * far).sum(), leaf)[0].norm()
+
+    assert slope(2) < 1e-14
+    assert slope(1) > 1e-2
+
+
+@pytest.mark.parametrize("n", [2, 5, 64])
+def test_a_large_trace_of_the_jacobian_may_be_spread_over_many_directions(n):
+    weights = torch.full((n,), 1 / n, dtype=F64)
+    jacobian = torch.diag(weights) - torch.outer(weights, weights)
+    assert jacobian.trace() == pytest.approx(1 - 1 / n)
+    eigenvalues = torch.linalg.eigvalsh(jacobian)  # in ascending order
+    expected = torch.full((n,), 1 / n, dtype=F64)
+    expected[0] = 0
+    torch.testing.assert_close(eigenvalues, expected, rtol=0, atol=1e-15)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_every_dtype_gives_torchs_values_in_the_same_dtype(dtype):
     q, k, v = (draw(i, 2, 3, 9, 16, dtype=dtype) for i in range(3))
@@ -148,7 +173,7 @@ def test_multi_head_attention_equals_torchs(heads, d_head, t, s, bias, additive,
     )  # fmt: skip
 
 
-def test_a_sequence_of_filling_gives_the_bias_of_the_output():
+def test_a_sequence_of_padding_gives_the_bias_of_the_output():
     mine, _ = pair(6, 2)
     x = draw(0, 2, 4, 6)
     out = mine(x, x, x, key_padding_mask=ours.padding_mask([4, 0], 4), is_causal=True)
