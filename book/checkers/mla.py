@@ -497,7 +497,7 @@ def _saving(
 
 
 SAVING = Exercise(
-    title="The 93.3 %",
+    title="How much smaller is the cache?",
     oracle=_saving_oracle,
     cases=(
         Case("DeepSeek-V2 and DeepSeek 67B", lambda: (60, 512, 64, 6, 95, 8, 128, 16)),
@@ -535,7 +535,7 @@ SAVING = Exercise(
         ),
         WrongAnswer(
             "what is left, not what is saved",
-            "The share that is saved is one less the ratio of the two caches.",
+            "The share that is saved is 1 minus the ratio of the two caches.",
             _saving(result=lambda ratio: ratio),
         ),
         WrongAnswer(
