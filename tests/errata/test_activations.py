@@ -31,7 +31,7 @@ def sigmoid_by_hand(x):
     return 1 / (1 + (-x).exp())
 
 
-def test_e12_the_quotient_of_exponentials_overflows_and_cancels():
+def test_e12_the_quotient_of_exponentials_overflows_and_cancels(evidence):
     for dtype, fine, broken in (
         (torch.float16, 11.08, 11.1),
         (torch.float32, 88.72, 88.73),
@@ -48,6 +48,7 @@ def test_e12_the_quotient_of_exponentials_overflows_and_cancels():
 
     assert 1e-5 < off(quotient, 1e-3) < 3e-5
     assert 0.01 < off(quotient, 1e-6) < 0.03
+    evidence(off(quotient, 1e-3), off(quotient, 1e-6))
     assert off(quotient, 1e-8) == 1
     assert max(off(f, at) for f in (torch.tanh, ours.tanh) for at in (1e-3, 1e-6, 1e-8)) < 1e-6
     assert math.isnan(slope(quotient, 100.0, torch.float32))
@@ -137,7 +138,7 @@ def train(f, lr):
     return loss.item(), (x @ weights[0] + weights[1]).detach()
 
 
-def test_e24_dead_units_come_from_large_steps_and_need_not_cost_accuracy():
+def test_e24_dead_units_come_from_large_steps_and_need_not_cost_accuracy(evidence):
     dead = {}
     loss = {}
     for lr in (0.01, 0.1, 1.0):
@@ -150,6 +151,7 @@ def test_e24_dead_units_come_from_large_steps_and_need_not_cost_accuracy():
     # With some dead units, no worse than the smooth function without any.
     assert loss[0.1] < 1.1 * smooth
     assert ours.gelu_grad(pre).abs().amax(0).min() > 1e-3
+    evidence(pre.shape[1])
 
 
 def test_e74_smooth_does_not_say_which_function():

@@ -9,16 +9,29 @@ import yaml
 
 from book.chapters import NOTEBOOKS, ROOT, read, slug
 from book.errata import ERRATA, as_markdown, load
+from book.facts import LINK, shown
+from book.facts import load as load_facts
+
+from .evidence import Number, Report, literals, numbers, unsupported
 
 ENTRIES = {e.id: e for e in load()}
 BIBLIOGRAPHY = ROOT / "book/pages/references.bib"
 PAGE = ROOT / "book/pages/misconceptions.md"
+MODULES = [
+    ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted(Path(__file__).parent.glob("*.py"))
+]
 # The test functions of this folder that speak of one entry, by name.
 FUNCTIONS = {
     node.name: node
-    for path in sorted(Path(__file__).parent.glob("*.py"))
-    for node in ast.parse(path.read_text(encoding="utf-8")).body
+    for module in MODULES
+    for node in module.body
     if isinstance(node, ast.FunctionDef) and re.match(r"test_[ep]\d+_", node.name)
+}
+# The numbers that stand in each of them.
+LITERALS = {
+    name: literals(node, next(module for module in MODULES if node in module.body))
+    for name, node in FUNCTIONS.items()
 }
 
 
@@ -85,6 +98,103 @@ def test_every_source_is_in_the_bibliography():
 
 def test_what_cannot_be_run_is_cited():
     assert all(e.source for e in ENTRIES.values() if not e.test)
+
+
+# ---------------------------------------------------------------- the numbers of the evidence
+
+
+def takes_evidence(entry):
+    """Whether its test computes printed numbers; then the fixture `evidence` compares them."""
+    return any(argument.arg == "evidence" for argument in FUNCTIONS[entry.test].args.args)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_number_of_the_evidence_is_in_the_test_or_is_a_fact(name):
+    entry = ENTRIES[name]
+    left = unsupported(entry.evidence, LITERALS[entry.test] if entry.test else [])
+    if not entry.test:
+        assert left == [], "link to the facts page; there is no test that could compute it"
+    elif not takes_evidence(entry):
+        assert left == [], f"neither a literal of {entry.test} nor computed for `evidence` there"
+    else:
+        assert left, f"{entry.test} has all numbers as literals and needs no `evidence`"
+
+
+def test_a_fact_in_an_entry_is_one_of_the_facts():
+    facts = load_facts()
+    for entry in ENTRIES.values():
+        for field in (entry.claim, entry.tempting, entry.right, entry.evidence):
+            for link in LINK.finditer(" ".join(field.split())):
+                assert link["text"] in shown(facts[link["id"]]), f"{entry.id}: {link[0]}"
+
+
+def test_a_digit_changed_in_the_evidence_is_noticed():
+    """Planted one by one. Only what turns into another number of the same test can pass."""
+    passed, planted = [], 0
+    for entry in ENTRIES.values():
+        if not entry.test or takes_evidence(entry):
+            continue
+        for number in numbers(entry.evidence):
+            # The last digit that is not part of an exponent.
+            digits = re.match(r"[\d.,]*\d", number.text)[0]
+            other = digits[:-1] + str((int(digits[-1]) + 1) % 10)
+            harmed = number.text.replace(digits, other, 1)
+            planted += 1
+            if not unsupported(harmed, LITERALS[entry.test]):
+                passed.append((entry.id, number.text, harmed))
+    assert planted > 300
+    assert len(passed) < 0.06 * planted, passed
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "left"),
+    [
+        ("It is 0.8415; with the other, −0.8415.", [0.8415], []),
+        ("It is 0.8415.", [0.8416], ["0.8415"]),
+        ("It is 0.842.", [0.8415, 0.8416], []),
+        ("It is 0.842.", [0.84], ["0.842"]),
+        ("It is 262,656.", [262_656], []),
+        ("It is 262,656.", [262_655], ["262,656"]),
+        ("6,738,415,617 parameters", [6_738_415_616], ["6,738,415,617"]),
+        ("4.7e-4 at 2.7 and $10^{-14}$", [4.71e-4, 2.7, 1e-14], []),
+        ("4.7e-4 at 2.7 and $10^{-14}$", [4.6e-4, 2.8, 1e-13], ["4.7e-4", "2.7", "10^{-14}"]),
+        ("12.5 % and 73%, within 15% of it", [0.125, 73, 1.15], []),
+        ("12.5 % and 73%, within 15% of it", [0.13, 72, 1.14], ["12.5 %", "73%", "15%"]),
+        ("below 0.7", [0.66], ["0.7"]),
+        ("(0.2689, 0.7311), 16 times, 5 of 8", [0.2689, 0.7311, 16], []),
+        ("a pair (1,0) of 4096 at $2\\pi\\cdot9647$", [4096], ["9647"]),
+        # No number of the evidence: code, links, citations, versions, names, places.
+        ("`softmax(1000)` [1.997](facts.md#a) torch 2.13, section 4.2, LLaMA-70B, E-13", [], []),
+        ("float16 and Qwen2.5-7B and DeepSeek 67B, $x_{12}$", [], []),
+    ],
+)
+def test_numbers_are_read_as_they_are_printed(text, known, left):
+    assert unsupported(text, known) == left
+
+
+def test_what_a_test_computes_has_to_be_printed_and_what_is_printed_computed():
+    test = ast.parse("LIMIT = 64\ndef test_e07_it(evidence):\n    assert x == 0.75 < LIMIT")
+    function = test.body[1]
+    report = Report("E-07", "It is 0.75 of 64, that is, 341.3, about 2e-5.")
+    report(341.333, 1.6e-5)
+    report.finish(function, test)
+    with pytest.raises(AssertionError, match=r"341.4 was computed; printed are \['0.75', '64'"):
+        report(341.4)
+    with pytest.raises(AssertionError, match=r"neither computed nor in the test: \['64'\]"):
+        report.finish(function)
+    fresh = Report("E-07", report.text)
+    with pytest.raises(AssertionError, match="nothing was handed to `evidence`"):
+        fresh.finish(function, test)
+    fresh(341.333)
+    with pytest.raises(AssertionError, match=r"\['2e-5'\]"):
+        fresh.finish(function, test)
+
+
+def test_one_digit_is_a_rounding_of_what_was_computed_only():
+    number = Number("0.7", 0.7, 0.1)
+    assert not number.says(0.66)
+    assert number.says(0.66, computed=True)
+    assert not number.says(0.64, computed=True)
 
 
 def test_the_page_has_a_place_for_the_entries_and_a_heading_for_each():

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from book.facts import fact
 from transformer_parts.feed_forward import FeedForward, GatedFeedForward
 
 
@@ -65,7 +66,7 @@ def test_e25_gates_are_compared_at_equal_parameters():
     assert count(GatedFeedForward(768, 3072)) == 1.5 * plain
     assert count(GatedFeedForward(768, 2048)) == plain
     # Shazeer 2020, table 1: no function on the gate beats the sigmoid, and every gate helps.
-    table = {"ReLU": 1.677, "GLU": 1.663, "Bilinear": 1.648, "SwiGLU": 1.636}
+    table = {name: fact("shazeer-table-1", name) for name in ("ReLU", "GLU", "Bilinear", "SwiGLU")}
     assert sorted(table, key=table.get) == ["SwiGLU", "Bilinear", "GLU", "ReLU"]
     assert table["ReLU"] - table["SwiGLU"] < 0.05
 
@@ -120,9 +121,10 @@ def test_e80_rounding_up_spoils_the_two_thirds_for_small_models():
     assert count(GatedFeedForward(8, multiple_of=64)) == 3 * count(FeedForward(8, 32, bias=False))
 
 
-def test_e82_the_code_gives_the_smallest_multiple_above_and_not_the_nearest():
+def test_e82_the_code_gives_the_smallest_multiple_above_and_not_the_nearest(evidence):
     d, m = 128, 64
     exact = 8 * d / 3
+    evidence(exact)
     nearest = m * round(exact / m)
     width = up(int(exact), m)
     assert nearest == 320
@@ -143,11 +145,12 @@ def test_e83_the_proof_needs_both_bounds_and_integers():
     assert [math.ceil(x / 64) for x in (0.5, 64.5)] == [1, 2]
 
 
-def test_e84_cutting_before_rounding_up_is_harmless_exactly_if_4_divides():
+def test_e84_cutting_before_rounding_up_is_harmless_exactly_if_4_divides(evidence):
     def bites(d, m):
         return up(8 * d // 3, m) != m * math.ceil(Fraction(8 * d, 3 * m))
 
     first = {m: next((d for d in range(1, 3 * m + 1) if bites(d, m)), None) for m in range(1, 61)}
+    evidence(max(first))
     assert (first[1], first[2], first[3]) == (1, 1, 7)
     assert all((first[m] is None) == (m % 4 == 0) for m in first)
     assert not any(bites(d, m) for m in (64, 256) for d in range(1, 3 * m + 1))

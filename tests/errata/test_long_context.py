@@ -45,9 +45,10 @@ def train_three_back(length, head_dim=16, base=100.0, steps=60):
         return (z[3] - torch.logcumsumexp(z, 0)).exp()
 
 
-def test_e108_long_texts_can_be_trained_on_but_not_only_tested_on():
+def test_e108_long_texts_can_be_trained_on_but_not_only_tested_on(evidence):
     turns = 4096 * frequencies(128, 1e4) / (2 * math.pi)
     assert ((turns >= 1).sum(), (turns < 1).sum()) == (46, 18)
+    evidence(len(turns))
     short, long = train_three_back(12), train_three_back(1024)
     # Trained on 12 positions: sure there, lost at 1024.
     assert short[3:12].min() > 0.99
@@ -56,9 +57,10 @@ def test_e108_long_texts_can_be_trained_on_but_not_only_tested_on():
     assert long[3:].min() > 0.99
 
 
-def test_e109_yarn_does_not_rescale_everything():
+def test_e109_yarn_does_not_rescale_everything(evidence):
     theta, turns = frequencies(128, 1e4), 4096 * frequencies(128, 1e4) / (2 * math.pi)
     yarn, factor = yarn_frequencies(128, 1e4, 16.0, 4096, ramp="paper", dtype=torch.float64)
+    evidence(len(theta))
     # Rescaling every pair is position interpolation.
     rescaled = position_interpolation(theta, 16.0)
     assert ((yarn / rescaled - 1).abs() < 1e-12).sum() == 18

@@ -132,9 +132,10 @@ def test_e120_how_much_the_cache_shrinks_depends_on_what_it_is_compared_with():
     assert count / (4 * 5120 * 128 * 128) == pytest.approx(0.445, abs=5e-4)
 
 
-def test_p8_the_93_percent_need_six_bits_and_another_model():
+def test_p8_the_93_percent_need_six_bits_and_another_model(evidence):
     v2, dense = mla_cache_elements(60, 512, 64), 95 * 2 * 8 * 128
     assert dense == 194_560
+    evidence(v2)
     assert 1 - v2 * 6 / (dense * 16) == pytest.approx(0.9334, abs=5e-5)
     assert 1 - v2 / dense == pytest.approx(0.8224, abs=5e-5)  # without the bits
     grouped = 60 * 2 * 8 * 128  # the latent replaced by eight groups, the rest kept
