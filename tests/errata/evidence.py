@@ -134,8 +134,8 @@ def unsupported(text: str, known: list[float], computed: Sequence[float] = ()) -
 class Report:
     """The numbers that the test of an entry has computed, against those that the entry prints.
 
-    `report(x)` fails if none of the printed numbers is x, rounded. When the test is over, no printed
-    number may be left that it neither computed nor has as a literal.
+    `report(x)` fails if none of the printed numbers is x, rounded. When the test is over, no
+    printed number may be left that it neither computed nor has as a literal.
     """
 
     def __init__(self, name: str, text: str) -> None:
