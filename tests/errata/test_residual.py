@@ -158,6 +158,19 @@ def test_e52_the_final_norm_divides_the_gradients():
     assert -0.6 < exponent() < -0.4
     assert exponent(final_norm=False) > 0
 
+    # That is the last layer. The first layer's gradient is not divided by the root of the depth.
+    def profile(depth):
+        layers = [
+            torch.stack([g.norm() for g in Stack(depth, "Pre", seed).grads()]).view(depth, 4)
+            for seed in range(12)
+        ]
+        return torch.stack(layers).norm(dim=2).mean(0)
+
+    few, many = profile(4), profile(64)
+    assert many[0] > 2 * many[-1]
+    assert many[0] > few[0] / 2
+    assert many[-1] < few[-1] / 2
+
 
 def test_e53_adams_first_step_is_the_full_learning_rate():
     slopes = torch.tensor([1e-4, -1e-2, 1.0, -1e2, 1e4])

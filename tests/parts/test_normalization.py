@@ -311,3 +311,20 @@ def test_rms_norm_has_derivatives_of_every_kind(shape):
         torch.func.hessian(lambda x, f=f: f(x, w).pow(3).sum())(x) for f in (official, norm)
     )
     torch.testing.assert_close(got, want)
+
+
+def test_only_a_layer_norm_without_offset_is_the_rms_norm_of_a_centred_linear():
+    x, w, b = draw(0, 9, 5), draw(1, 5, 6), draw(2, 6)
+    gain, offset = draw(3, 6), draw(4, 6)
+    centre = torch.eye(6, dtype=F64) - 1 / 6
+    rms = ours.rms_norm(x @ (w @ centre) + b @ centre, 6, gain, 1e-5)
+    torch.testing.assert_close(rms, ours.layer_norm(x @ w + b, 6, gain), rtol=0, atol=1e-12)
+    with_offset = ours.layer_norm(x @ w + b, 6, gain, offset)
+    torch.testing.assert_close(rms + offset, with_offset, rtol=0, atol=1e-12)
+    assert (rms - with_offset).abs().max() > 0.1
+
+
+def test_float16_squares_are_finite_up_to_256():
+    every = torch.arange(0x7C00, dtype=torch.int16).view(torch.float16)
+    assert every[every.square().isfinite()].max() == 255.875
+    assert torch.tensor(256.0, dtype=torch.float16).square().isinf()

@@ -204,3 +204,30 @@ def test_a_parameter_that_the_loss_does_not_use_counts_as_zero():
     [found] = ours.grad_norm_profile(Toy(both), (x,))
     [alone] = ours.grad_norm_profile(Toy(used), (x,))
     assert found == alone > 0
+
+
+def test_a_parameter_without_influence_counts_as_zero_in_the_profile():
+    torch.manual_seed(0)
+    model = Toy(nn.Linear(4, 4), nn.Linear(4, 4)).double()
+    batch = (draw(5, 4),)
+    profile = ours.grad_norm_profile(model, batch)
+    model.layers[1].unused = nn.Parameter(torch.ones(3, dtype=F64))
+    torch.testing.assert_close(ours.grad_norm_profile(model, batch), profile, rtol=0, atol=0)
+
+
+def test_the_bound_of_the_last_gradient_needs_the_centred_row():
+    """The norm's Jacobian is sqrt(d) / |xC|; with the whole row in its place the bound fails."""
+    d, broken = 12, 0
+    for seed in range(100):
+        w1, w2, x, g = (
+            draw(*s, seed=4 * seed + i) for i, s in enumerate(((d, d), (d, d), (d,), (d,)))
+        )
+        w2.requires_grad_()
+        hidden = torch.relu(F.layer_norm(x, (d,)) @ w1 / d**0.5)
+        total = x + hidden @ w2 / d**0.5
+        y = F.layer_norm(total, (d,), eps=0.0)
+        (slope,) = torch.autograd.grad(y @ g, w2)
+        left, right = slope.norm(), hidden.norm() / d**0.5 * g.norm() * d**0.5
+        assert left <= right / (total - total.mean()).norm() * (1 + 1e-12)
+        broken += bool(left > right / total.norm())
+    assert broken > 5
