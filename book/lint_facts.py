@@ -43,10 +43,10 @@ _PLACES = re.compile(
     r"\b(?:chapters?|sections?|equations?|tables?|figures?|appendix|algorithm|exercises?|steps?|parts?|"
     r"weeks?|lines?|pages?|notebooks?|questions?|points?|layers?)\s+[A-Z]?\(?\d+(?:\.\d+)*\)?"
     r"(?:(?:\s*[,–-]\s*|\s+(?:and|to|or)\s+)\(?\d+(?:\.\d+)*\)?)*"
-    r"|\b[EP]-\d+\b|^\s*\d+\.\s",
+    r"|\b[EP]-\d+\b|^\s*\d+\.\s|\b(?:8|16|32|64)[ -]bits?\b",
     re.I | re.M,
 )
-NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?")
+NUMBER = re.compile(r"(?<![\w./])\d+(?:,\d{3})*(?:\.\d+)?")
 _CITATION = re.compile(r"\{cite(?::\w+)?\}`[^`]+`")
 # Texts of the book that are no notebooks: file -> their paragraphs.
 _DATA = ("errata.yml", "glossary.yml", "quiz.yml")
