@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from book.chapters import read
 from book.grading import __main__ as command
 from book.grading import bench
 
@@ -85,6 +86,89 @@ def test_the_guide_names_every_assignment_and_no_other():
 def test_every_chapter_has_its_row():
     section = GUIDE.split("## What each chapter needs")[1].split("\n## ")[0]
     assert re.findall(r"^\| (\d+) \|", section, re.M) == [str(n) for n in range(1, 17)]
+
+
+# ---------------------------------------------------------------- times
+
+
+def opening_and_exercises(number):
+    """What a chapter says in its opening about its time, and the minutes of its exercises."""
+    (path,) = (ROOT / "notebooks").glob(f"{int(number):02}_*.ipynb")
+    cells = [c.source for c in read(path).cells if c.cell_type == "markdown"]
+    told = next(line for line in cells[0].splitlines() if "**Time**" in line)
+    minutes = re.findall(r"^\*(\d+) minutes, (?:easy|medium|hard)\b", "\n".join(cells), re.M)
+    return told, sum(map(int, minutes))
+
+
+def hours(number):
+    """Reading a chapter and doing all its exercises."""
+    told, exercises = opening_and_exercises(number)
+    return (int(re.search(r"(\d+) minutes to read", told)[1]) + exercises) / 60
+
+
+def hours_of_assignment(name):
+    """What an assignment says about its time."""
+    cells = read(ROOT / f"notebooks/assignments/{name}/{name}.ipynb").cells
+    opening = "\n".join(c.source for c in cells[:2])
+    if found := re.search(r"(\d+) minutes", opening):
+        return int(found[1]) / 60
+    words = {"two": 2, "three": 3, "two and a half": 2.5}
+    return words[re.search(r"about (two|three|two and a half) hours", opening)[1]]
+
+
+def rows_of(title, columns):
+    """The rows of the table in a section, as lists of cells, without their head."""
+    section = GUIDE.split(f"## {title}")[1].split("\n## ")[0]
+    rows = [line.strip("|").split(" | ") for line in re.findall(r"^\|.*\|$", section, re.M)[2:]]
+    assert {len(row) for row in rows} == {columns}
+    return [[cell.strip() for cell in row] for row in rows]
+
+
+def rounded(number):
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def test_the_time_of_a_chapter_is_what_it_says_with_all_its_exercises():
+    told = {row[0]: row[2] for row in rows_of("What each chapter needs", 5)}
+    assert told == {number: rounded(hours(number)) for number in told}
+
+
+def test_the_work_of_a_week_is_that_of_its_chapters_and_its_assignments():
+    sums = []
+    for _, chapters, _, assignments, work in rows_of("A course in twelve weeks", 5):
+        reading = sum(hours(n) for n in re.findall(r"\d+", chapters))
+        names = re.findall(r"`([a-z-]+)`", re.sub(r" or `[a-z-]+`", "", assignments))
+        assigned = sum(map(hours_of_assignment, names))
+        expected = rounded(reading) + (f" + {rounded(assigned)}" if names else "")
+        assert work == expected, chapters
+        sums.append(reading + assigned)
+    words = ["five", "six", "seven", "eight", "nine", "ten"]
+    mean, most = (words[round(n) - 5] for n in (sum(sums) / len(sums), max(sums)))
+    assert f"about {mean} hours of own work a week, {most} in the last" in GUIDE
+    assert max(sums) == sums[-1]
+
+
+def hours_of_two(number, titles):
+    """Reading a chapter and doing the exercises of these titles."""
+    (path,) = (ROOT / "notebooks").glob(f"{int(number):02}_*.ipynb")
+    text = "\n".join(c.source for c in read(path).cells if c.cell_type == "markdown")
+    minutes = [
+        int(re.search(rf"{{exercise}} {re.escape(t)}\n:label: \S+\n+\*(\d+) minutes", text)[1])
+        for t in titles.split("; ")
+    ]
+    told, _ = opening_and_exercises(number)
+    return (int(re.search(r"(\d+) minutes to read", told)[1]) + sum(minutes)) / 60
+
+
+def test_the_work_of_the_short_course_is_reading_two_exercises_a_chapter_and_an_assignment():
+    titles = {row[0]: row[3] for row in rows_of("What each chapter needs", 5)}
+    weeks = []
+    for _, chapters, assignments, _ in rows_of("A course in four weeks", 4):
+        names = re.findall(r"`([a-z-]+)`", re.sub(r" or `[a-z-]+`", "", assignments))
+        reading = sum(hours_of_two(n, titles[n]) for n in re.findall(r"\d+", chapters))
+        weeks.append(reading + sum(map(hours_of_assignment, names)))
+    words = ["seven", "eight", "nine", "ten"]
+    assert f"about {words[round(sum(weeks) / 4) - 7]} hours of own work a week: reading" in GUIDE
 
 
 def test_the_exercises_that_it_sets_are_in_their_chapters():
