@@ -129,7 +129,7 @@ def test_it_was_measured_for_at_least_three_seeds_or_does_not_depend_on_any(cell
 def test_what_it_claims_holds_with_the_stored_numbers(cell):
     for one, _ in stored(cell):
         for claim in one.claims:
-            check(claim, one.values, one.seeds)
+            assert check(claim, one.values, one.seeds)
 
 
 @EVERY_FINDING

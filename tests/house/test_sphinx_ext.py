@@ -292,3 +292,33 @@ def test_a_problem_stops_the_build(tmp_path, monkeypatch):
     sphinx_ext._finish(app, None)
     app.env.found_docs = {"lost"}
     sphinx_ext._finish(app, RuntimeError("the build failed before"))
+
+
+# ---------------------------------------------------------------- findings and facts
+
+
+def test_the_code_of_a_finding_is_folded_like_that_of_a_hidden_input():
+    page = nodes.section()
+    for classes in (["cell", "tag_finding"], ["cell"], ["cell", "tag_finding", "tag_hide-input"]):
+        page += nodes.container(classes=classes)
+    page[2]["hide_mode"] = "all"
+    config = SimpleNamespace(nb_code_prompt_show="Show it", nb_code_prompt_hide="Hide it")
+    sphinx_ext._fold_findings(SimpleNamespace(config=config), page)
+    assert page[0]["hide_mode"] == "input"
+    assert (page[0]["prompt_show"], page[0]["prompt_hide"]) == ("Show it", "Hide it")
+    assert [cell.get("hide_mode") for cell in page] == ["input", None, "all"]
+
+
+def test_a_link_finds_a_fact_by_its_id():
+    facts = sphinx_ext.facts
+    env = SimpleNamespace(docname=facts.PAGE, metadata={facts.PAGE: {"myst_slugs": {"top": ()}}})
+    sphinx_ext._name_facts(SimpleNamespace(env=env), None)
+    slugs = env.metadata[facts.PAGE]["myst_slugs"]
+    assert set(slugs) == {"top", *facts.load()}
+    assert slugs["llama-2-7b"][1] == "fact-llama-2-7b"
+    anchors = [one.anchor for one in facts.load().values()]
+    assert len(set(anchors)) == len(anchors)
+    assert [a for a in anchors if nodes.make_id(a) != a] == []
+    env.docname = "other"
+    sphinx_ext._name_facts(SimpleNamespace(env=env), None)
+    assert set(env.metadata) == {facts.PAGE}
