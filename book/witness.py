@@ -1,10 +1,10 @@
-r"""The machine check of one numbered equation: the printed formula is the formula that is evaluated.
+r"""The machine check of a numbered equation: the printed formula is the formula that is evaluated.
 
-A cell tagged `witness` ends in `witness("eq-...", {"x": X, r"\gamma": gain, ...})`. The LaTeX of that
-label is read from the notebook and evaluated with its symbols bound to these values, which come from
-another route: torch's operator, autograd, a loop, SymPy. What the reading cannot take (statements
-about distributions, qualitative arrows) is checked as two sides, and says why in `unread`. CI fails
-on a labelled equation without a witness.
+A cell tagged `witness` ends in `witness("eq-...", {"x": X, r"\gamma": gain, ...})`. The LaTeX of
+that label is read from the notebook and evaluated with its symbols bound to these values, which
+come from another route: torch's operator, autograd, a loop, SymPy. What the reading cannot take
+(statements about distributions, qualitative arrows) is checked as two sides, and says why in
+`unread`. CI fails on a labelled equation without a witness.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from book.formulas import mutants
 from book.formulas import symbols as tables
 from book.formulas.printed import formula
 from book.formulas.reading import FormulaError
-from book.formulas.relations import Call, Fails, holds
+from book.formulas.relations import Call, RelationError, holds
 
 
 class WitnessError(AssertionError):
@@ -46,14 +46,14 @@ def witness(
     limit: Mapping[str, Sequence[float]] | None = None,
     halving: str | None = None,
 ) -> None:
-    """Evaluate the printed formula `label` and check every relation in it; say what was checked.
+    r"""Evaluate the printed formula `label` and check every relation in it; say what was checked.
 
     Args:
         label: the label of the displayed equation, `eq-...`.
-        symbols: LaTeX of a symbol, without free indices -> what it stands for: a tensor, a number, a
-            function, a list of these for what is indexed by a layer or a head, or SymPy expressions,
-            then the check is exact. Use small sizes that differ, never 1, and no neutral value. With
-            `right`: the left side.
+        symbols: LaTeX of a symbol, without free indices -> what it stands for: a tensor, a number,
+            a function, a list of these for what is indexed by a layer or a head, or SymPy
+            expressions, then the check is exact. Use small sizes that differ, never 1, and no
+            neutral value. With `right`: the left side.
         right: the other side, for what cannot be read; then `unread` says why it cannot.
         tol: the largest difference allowed, relative to the largest entry.
         unread: with two sides, why the formula cannot be read.
@@ -86,7 +86,7 @@ def witness(
     try:
         report = holds(latex, call)
         tables.check(chapter, label, latex, call)
-    except Fails as error:
+    except RelationError as error:
         raise WitnessError(f"{label}: {error}") from None
     except FormulaError as error:
         raise FormulaError(f"{label}: {error}\n{_pointer(latex, error.at)}") from None

@@ -1,0 +1,1 @@
+"""Reading the printed formulas of the book and evaluating them: see `book.witness`."""

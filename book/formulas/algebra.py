@@ -1,7 +1,7 @@
 """Arithmetic of what symbols stand for: numbers, rows and matrices, in float64 or exactly (SymPy).
 
-A tensor with one dimension is a row. What does not fit is an error, which is how a lost transpose is
-found: there is no broadcasting but that of a row over the rows of a matrix.
+A tensor with one dimension is a row. What does not fit is an error, which is how a lost transpose
+is found: there is no broadcasting but that of a row over the rows of a matrix.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def multiply(a: Value, b: Value, at: int) -> Value:
 
 
 def hadamard(a: Value, b: Value, at: int) -> Value:
-    """The product entry by entry; a row goes over the rows of a matrix, a column over its columns."""
+    """The product entry by entry; a row goes over a matrix's rows, a column over its columns."""
     sa, sb = shape(a), shape(b)
     if sa and sb and sa != sb:
         row = {len(sa), len(sb)} == {1, 2} and sa[-1] == sb[-1]
@@ -224,7 +224,7 @@ def join(parts: Sequence[Value], at: int) -> Value:
     heights = {t.shape[0] for t in tensors if t.ndim == 2}
     if len(heights) > 1:
         raise FormulaError(f"matrices of {sorted(heights)} rows side by side", at)
-    tensors = [torch.atleast_1d(t) for t in tensors]
+    tensors = [t.reshape(1) if t.ndim == 0 else t for t in tensors]
     if any(t.is_complex() for t in tensors):
         tensors = [t.to(torch.complex128) for t in tensors]
     return torch.cat(tensors, dim=-1)
@@ -240,17 +240,17 @@ def blocks(rows: Sequence[Sequence[Value]], at: int) -> Value:
     else:
         try:
             made = torch.cat(
-                [
-                    torch.cat(
-                        [torch.atleast_2d(torch.as_tensor(v, dtype=_kind(v))) for v in row], 1
-                    )
-                    for row in rows
-                ],
+                [torch.cat([_cell(v) for v in row], 1) for row in rows],
                 0,
             )
         except RuntimeError as error:
             raise FormulaError(f"the cells of this matrix do not fit: {error}", at) from None
     return made[0] if made.shape[0] == 1 else made
+
+
+def _cell(value: Value) -> torch.Tensor:
+    tensor = torch.as_tensor(value, dtype=_kind(value))
+    return tensor.reshape(1, -1) if tensor.ndim < 2 else tensor
 
 
 def stack(values: Sequence[Value], at: int) -> Value:
@@ -278,7 +278,7 @@ def extreme(values: Sequence[Value], largest: bool, at: int) -> Value:
 
 
 def standard(name: str) -> Callable[..., Value] | None:
-    """What an `\\operatorname` means in every book of mathematics: diag, tr, det, sign, Re, ..."""
+    r"""What an `\\operatorname` means in every book of mathematics: diag, tr, det, sign, Re, ..."""
     return _STANDARD.get(name)
 
 
@@ -288,7 +288,9 @@ def _diag(*parts: Value) -> Value:
         return bound(sympy.diag(*row)) if exact(row) else torch.diag(row)
     if any(exact(p) for p in parts):
         return bound(sympy.diag(*[sympy.Matrix(p) if is_array(p) else p for p in parts]))
-    return torch.block_diag(*[torch.as_tensor(p, dtype=_kind(p)) for p in parts])
+    return torch.block_diag(  # type: ignore[no-untyped-call]
+        *[torch.as_tensor(p, dtype=_kind(p)) for p in parts]
+    )
 
 
 def _trace(value: Value) -> Value:

@@ -3,10 +3,12 @@
 Every mutant is one small edit of the LaTeX, found in the tree: a sign, an index, a square, a
 transpose, a root, a constant, a symbol for another of the same shape, a factor that is dropped, a
 relation that is turned round. A mutant that passes is held against the original at other random
-points: if every side has the same value there, it says the same. What is left has survived: either
-the witness is weak, or the mutant is true too and stands in `survivors.yml` with the reason.
+points: if every side has the same value there, it says the same. What is left has survived:
+either the witness is weak, or the mutant is true too and stands in `survivors.yml` with the
+reason.
 
-`BOOK_MUTANTS=sample` in the environment makes each witness try a fixed sample, `all` every mutant.
+`BOOK_MUTANTS=sample` in the environment makes each witness try a fixed sample, `all` every
+mutant.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from book.chapters import NOTEBOOKS
 from book.formulas import algebra
 from book.formulas.names import PREFIXES, entries, raised, symbol
 from book.formulas.reading import FormulaError, Node, closed, read, spell
-from book.formulas.relations import Call, Fails, _assignments, _scope, holds, statements
+from book.formulas.relations import Call, RelationError, _assignments, _scope, holds, statements
 from book.formulas.values import Expectation, Over, Scope, evaluate, is_index, letters
 from book.measured import record
 
@@ -72,8 +74,8 @@ Edit = tuple[str, int, int, str]
 def _products(nodes: list[Node], scope: Scope) -> list[Node]:
     """The nodes that can be changed on their own.
 
-    Left out are the letter of a symbol with scripts, the indices `ij` side by side (no product), and
-    the parts of a name such as dX, for which one node stands that spans both.
+    Left out are the letter of a symbol with scripts, the indices `ij` side by side (no product),
+    and the parts of a name such as dX, for which one node stands that spans both.
     """
     left_out: set[int] = set()
     made: list[Node] = []
@@ -276,9 +278,9 @@ def _alike(key: str, scope: Scope) -> list[str]:
     value = scope.values[key]
     found = []
     for other, candidate in scope.values.items():
-        if other == key or callable(candidate) or type(candidate) is not type(value):
-            if other == key or not _numbers(value, candidate):
-                continue
+        kindred = type(candidate) is type(value) or _numbers(value, candidate)
+        if other == key or callable(candidate) or not kindred:
+            continue
         if algebra.is_array(value) or algebra.is_array(candidate):
             if algebra.shape(value) != algebra.shape(candidate):
                 continue
@@ -341,7 +343,7 @@ def verdict(latex: str, mutant: Mutant, call: Call) -> str:
     """What becomes of a mutant: `value`, `error`, `equivalent` or `survived`."""
     try:
         holds(mutant.latex, call)
-    except Fails:
+    except RelationError:
         return "value"
     except FormulaError:
         return "error"
@@ -386,7 +388,7 @@ def _moved(value: Any, generator: torch.Generator) -> Any:
 
 
 def _sides(latex: str, call: Call) -> list[tuple[str, Any]]:
-    """Every side of every relation, for all values of the free indices, with the relation behind."""
+    """Every side of every relation, for all values of the free indices, with its relation."""
     claims = statements(read(latex))
     scope, _ = _scope(claims, call.symbols, call)
     found: list[tuple[str, Any]] = []

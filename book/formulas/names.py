@@ -1,7 +1,7 @@
 """Which symbol a printed name is: the longest name among the bound ones, the rest are indices.
 
-`W_Q^{(h)}` with `W_Q` bound is that symbol with the index h; with `W_Q^{(h)}` bound it is a name of
-its own. Names are given as LaTeX, spelled in any way.
+`W_Q^{(h)}` with `W_Q` bound is that symbol with the index h; with `W_Q^{(h)}` bound it is a name
+of its own. Names are given as LaTeX, spelled in any way.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def entries(inner: Node) -> list[Node]:
 
 
 def raised(inner: Node) -> list[Node]:
-    """The parts of a superscript: `C(h)` and `(h)\\top` are two, `2k` and `-1/2` are one."""
+    r"""The parts of a superscript: `C(h)` and `(h)\\top` are two, `2k` and `-1/2` are one."""
     kids = inner.kids if inner.kind == "term" else [inner]
     kinds = {k.kind for k in kids}
     if (
@@ -93,9 +93,9 @@ class Names:
         best = None
         for subs, sups, key in self._table.get(prefix + one.letter, []):
             n, m = len(subs), len(sups)
-            if tuple(map(spell, one.subs[:n])) == subs and tuple(map(spell, one.sups[:m])) == sups:
-                if best is None or n + m > best[1] + best[2]:
-                    best = (key, n, m)
+            printed = tuple(map(spell, one.subs[:n])), tuple(map(spell, one.sups[:m]))
+            if printed == (subs, sups) and (best is None or n + m > best[1] + best[2]):
+                best = (key, n, m)
         return best
 
     def known(self, letter: str) -> bool:

@@ -1,12 +1,13 @@
 """From the LaTeX of a displayed formula to its tree.
 
-`read(latex)` gives a tree of `Node`s, each of which knows where it stands in the source. The grammar
-is `grammar.lark`; the tree says what is printed and nothing about values.
+`read(latex)` gives a tree of `Node`s, each of which knows where it stands in the source. The
+grammar is `grammar.lark`; the tree says what is printed and nothing about values.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,7 @@ class _Tokens(Lexer):
     def __init__(self, conf: Any) -> None:
         pass
 
-    def lex(self, data: Any) -> Iterator[lark.Token]:
+    def lex(self, data: Any, parser_state: Any = None) -> Iterator[lark.Token]:
         for token in data:
             yield _Placed.of(token)
 
@@ -87,7 +88,7 @@ def read(latex: str, offset: int = 0) -> Node:
     if not found:
         raise FormulaError("there is no formula", offset)
     try:
-        tree = _parser().parse(found)  # type: ignore[arg-type]
+        tree = _parser().parse(found)
     except lark.UnexpectedToken as error:
         at = error.token.start_pos
         if error.token.type == "$END":
@@ -98,7 +99,7 @@ def read(latex: str, offset: int = 0) -> Node:
 
 def _build(tree: Any, latex: str, offset: int) -> Node:
     kids: list[Node] = []
-    marks: list[lark.Token] = []
+    marks: list[Any] = []
     for child in tree.children:
         if isinstance(child, lark.Token):
             marks.append(child)
@@ -116,22 +117,26 @@ def _build(tree: Any, latex: str, offset: int) -> Node:
     return make(node, marks, tree) if make else node
 
 
-def _leaf(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _place(mark: Any) -> tuple[int, int]:
+    return mark.start_pos, mark.end_pos
+
+
+def _leaf(node: Node, marks: list[Any], tree: Any) -> Node:
     node.text = str(marks[0])
     return node
 
 
-def _statement(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _statement(node: Node, marks: list[Any], tree: Any) -> Node:
     node.text = str(marks[0]) if marks else ""
     return node
 
 
-def _implication(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _implication(node: Node, marks: list[Any], tree: Any) -> Node:
     node.text = [str(m) for m in marks]
     return node.kids[0] if len(node.kids) == 1 else node
 
 
-def _chain(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _chain(node: Node, marks: list[Any], tree: Any) -> Node:
     node.text = [str(m) for m in marks]
     for number, mark in enumerate(marks):
         if getattr(mark, "over", None):
@@ -140,11 +145,11 @@ def _chain(node: Node, marks: list[lark.Token], tree: Any) -> Node:
     return node
 
 
-def _list(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _list(node: Node, marks: list[Any], tree: Any) -> Node:
     return node.kids[0] if len(node.kids) == 1 else node
 
 
-def _sum(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _sum(node: Node, marks: list[Any], tree: Any) -> Node:
     signs = [str(m) for m in marks]
     first = tree.children[0]
     explicit = isinstance(first, lark.Token)
@@ -154,11 +159,11 @@ def _sum(node: Node, marks: list[lark.Token], tree: Any) -> Node:
     return node
 
 
-def _term(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _term(node: Node, marks: list[Any], tree: Any) -> Node:
     kids, rest = [], iter(node.kids)
     for child in tree.children:
         if isinstance(child, lark.Token):
-            kids.append(Node("operator", [], str(child), child.start_pos, child.end_pos))
+            kids.append(Node("operator", [], str(child), *_place(child)))
         else:
             kids.append(next(rest))
     node.kids = kids
@@ -166,36 +171,36 @@ def _term(node: Node, marks: list[lark.Token], tree: Any) -> Node:
         raise FormulaError("nothing stands before this sign", kids[0].start)
     if kids[-1].kind == "operator":
         raise FormulaError("nothing stands after this sign", kids[-1].end)
-    for one, after in zip(kids, kids[1:], strict=False):
+    for one, after in itertools.pairwise(kids):
         if one.kind == after.kind == "operator":
             raise FormulaError("nothing stands between these signs", after.start)
     return kids[0] if len(kids) == 1 else node
 
 
-def _item(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _item(node: Node, marks: list[Any], tree: Any) -> Node:
     return node.kids[0] if len(node.kids) == 1 else node
 
 
-def _inner(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _inner(node: Node, marks: list[Any], tree: Any) -> Node:
     chain = node.kids[0]
     return chain.kids[0] if chain.kind == "chain" and len(chain.kids) == 1 else chain
 
 
-def _such_that(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _such_that(node: Node, marks: list[Any], tree: Any) -> Node:
     chain = node.kids[1]
     if len(chain.kids) == 1:
         node.kind, node.kids = "slice", [node.kids[0], chain.kids[0]]
     return node
 
 
-def _row(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _row(node: Node, marks: list[Any], tree: Any) -> Node:
     # An empty cell of a matrix is a cell: `None` keeps its place.
     cells: list[Node] = []
     filled, rest = False, iter(node.kids)
     for child in tree.children:
         if isinstance(child, lark.Token):
             if not filled:
-                cells.append(Node("empty", [], "", child.start_pos, child.start_pos))
+                cells.append(Node("empty", [], "", _place(child)[0], _place(child)[0]))
             filled = False
         else:
             cells.append(next(rest))
@@ -206,7 +211,7 @@ def _row(node: Node, marks: list[lark.Token], tree: Any) -> Node:
     return node
 
 
-def _logic(node: Node, marks: list[lark.Token], tree: Any) -> Node:
+def _logic(node: Node, marks: list[Any], tree: Any) -> Node:
     node.text = [str(m) for m in marks if m.type == "LOGIC"]
     return node
 

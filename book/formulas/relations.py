@@ -1,8 +1,8 @@
 """Whether a printed formula holds: every relation in it, for every value of its free indices.
 
-`holds(latex, call)` reads the formula, binds its symbols and checks each relation. A relation that
-fails raises `Fails`; whatever cannot be evaluated raises `FormulaError`. Nothing is passed over: the
-number of relations checked is the number printed.
+`holds(latex, call)` reads the formula, binds its symbols and checks each relation. A relation
+that fails raises `RelationError`; whatever cannot be evaluated raises `FormulaError`. Nothing is
+passed over: the number of relations checked is the number printed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from book.formulas.reading import FormulaError, Node, read, spell
 from book.formulas.values import Scope, bare, evaluate, extent, is_index, letters, truth
 
 
-class Fails(AssertionError):
+class RelationError(AssertionError):
     """A printed relation does not hold."""
 
 
@@ -44,7 +44,7 @@ class Call:
 
 @dataclass
 class Report:
-    """What was checked: relations printed and read, numbers compared, the symbols that were used."""
+    """What was checked: relations read, numbers compared, the symbols that were used."""
 
     relations: int = 0
     numbers: int = 0
@@ -65,7 +65,7 @@ def holds(latex: str, call: Call) -> Report:
     """Check a printed formula.
 
     Raises:
-        Fails: if a relation in it does not hold.
+        RelationError: if a relation in it does not hold.
         FormulaError: if it cannot be read or evaluated; the message points at the character.
     """
     tree = read(latex)
@@ -125,7 +125,7 @@ def statements(tree: Node) -> list[_Claim]:
 
 
 def _parenthesised(node: Node) -> Node | None:
-    """The relation in a statement such as `(x \\le 0)`, which is a condition."""
+    r"""The relation in a statement such as `(x \\le 0)`, which is a condition."""
     if node.kind == "chain" and len(node.kids) == 1 and node.kids[0].kind == "paren":
         inner = node.kids[0].kids[0]
         return inner if inner.kind == "chain" and inner.text else None
@@ -232,7 +232,7 @@ def _has_sign(node: Node) -> bool:
 
 
 def _domain(node: Node, scope: Scope) -> tuple[str, list[int]] | None:
-    """The values that a statement such as `k = 0, ..., d/2 - 1` or `0 <= k < d/2` gives an index."""
+    """The values that `k = 0, ..., d/2 - 1` or `0 <= k < d/2` gives an index."""
     if node.kind != "chain" or not node.text:
         return None
     indices = [is_index(k, scope) for k in node.kids]
@@ -271,7 +271,9 @@ def _same_domain(letter: str, values: list[int], claim: _Claim, scope: Scope, ca
             f"state over what {letter} runs in ranges=, to compare", claim.node.start
         )
     if values != list(expected):
-        raise Fails(f"{letter} is printed to run over {values}, and runs over {list(expected)}")
+        raise RelationError(
+            f"{letter} is printed to run over {values}, and runs over {list(expected)}"
+        )
 
 
 # ---------------------------------------------------------------- relations
@@ -310,7 +312,7 @@ def _relation(
         gap, count = algebra.difference(a, b, at)
         report.numbers += count
         if not gap <= call.tol:
-            raise Fails(_says(left, "=", right, scope, f"differ by {gap:.3g}", a, b))
+            raise RelationError(_says(left, "=", right, scope, f"differ by {gap:.3g}", a, b))
         return
     if how == "~":
         if call.approx is None:
@@ -318,13 +320,13 @@ def _relation(
         gap, count = algebra.difference(a, b, at)
         report.numbers += count
         if not gap <= call.approx:
-            raise Fails(_says(left, "≈", right, scope, f"differ by {gap:.3g}", a, b))
+            raise RelationError(_says(left, "≈", right, scope, f"differ by {gap:.3g}", a, b))
         return
     if how in ("nmid", "!="):
         unequal = algebra.difference(a, b, at)[0] > 1e-12 if how == "!=" else b % a != 0
         report.numbers += 1
         if not unequal:
-            raise Fails(_says(left, how, right, scope, "does not hold", a, b))
+            raise RelationError(_says(left, how, right, scope, "does not hold", a, b))
         return
     x, y = (
         torch.as_tensor(float(v) if algebra.exact(v) else v, dtype=torch.float64) for v in (a, b)
@@ -336,7 +338,7 @@ def _relation(
     report.numbers += gaps.numel()
     inside = gaps >= 0 if how in ("<=", ">=") else gaps > 0
     if not inside.all():
-        raise Fails(_says(left, how, right, scope, "does not hold", a, b))
+        raise RelationError(_says(left, how, right, scope, "does not hold", a, b))
 
 
 def _says(left: Node, how: str, right: Node, scope: Scope, what: str, a: Value, b: Value) -> str:
@@ -353,7 +355,7 @@ def _short(value: Value) -> str:
 
 
 def _strict(claim: _Claim, claims: Sequence[_Claim], call: Call) -> None:
-    """A bound must be shown attained: among the draws in tight= is one where both sides are equal."""
+    """A bound must be attained: among the draws in tight= is one where both sides are equal."""
     chain = claim.node
     if chain.kind != "chain" or not {"<=", ">="} & set(chain.text):
         return
@@ -374,8 +376,9 @@ def _strict(claim: _Claim, claims: Sequence[_Claim], call: Call) -> None:
                     attained[number] = gap <= 1e-6 * max(1.0, y.abs().max().item())
     for number, (left, right) in enumerate(itertools.pairwise(chain.kids)):
         if not attained[number]:
-            raise Fails(
-                f"`{spell(left)} {chain.text[number]} {spell(right)}` is attained by no draw in tight="
+            raise RelationError(
+                f"`{spell(left)} {chain.text[number]} {spell(right)}` is attained by no draw in "
+                "tight="
             )
 
 
@@ -393,11 +396,13 @@ def _membership(left: Node, right: Node, scope: Scope, report: Report) -> None:
                 sizes.append(size)
         found = list(algebra.shape(value))
         if found != sizes and [1, *found] != sizes:
-            raise Fails(f"`{spell(left)}` has shape {tuple(found)}, printed is {tuple(sizes)}")
+            raise RelationError(
+                f"`{spell(left)}` has shape {tuple(found)}, printed is {tuple(sizes)}"
+            )
         report.numbers += 1
         return
     if not truth(Node("chain", [left, right], ["in"], left.start, right.end), scope):
-        raise Fails(f"`{spell(left)}` is not in `{spell(right)}`")
+        raise RelationError(f"`{spell(left)}` is not in `{spell(right)}`")
     report.numbers += 1
 
 
@@ -420,9 +425,11 @@ def _implication(node: Node, scope: Scope, call: Call, report: Report, seen: set
         if how == "iff":
             seen.add(before)
             if before != after:
-                raise Fails(f"one side holds and the other does not: `{spell(node.kids[number])}`")
+                raise RelationError(
+                    f"one side holds and the other does not: `{spell(node.kids[number])}`"
+                )
         elif before and not after:
-            raise Fails(f"`{spell(node.kids[number + 1])}` does not follow")
+            raise RelationError(f"`{spell(node.kids[number + 1])}` does not follow")
         elif not before:
             raise FormulaError("what this follows from is not true here", node.kids[number].start)
 
@@ -430,7 +437,7 @@ def _implication(node: Node, scope: Scope, call: Call, report: Report, seen: set
 def _holds(chain: Node, scope: Scope, call: Call, report: Report) -> bool:
     try:
         _chain(chain, scope, call, report)
-    except Fails:
+    except RelationError:
         return False
     return True
 
@@ -460,7 +467,7 @@ def _limit(
     report.numbers += len(errors)
     falls = all(b <= a for a, b in itertools.pairwise(errors))
     if len(errors) < 3 or not falls or errors[-1] > (call.approx or 1e-6):
-        raise Fails(f"the error does not vanish: {', '.join(f'{e:.3g}' for e in errors)}")
+        raise RelationError(f"the error does not vanish: {', '.join(f'{e:.3g}' for e in errors)}")
 
 
 def _goes_to(series: Sequence[float], target: Value, at: int) -> None:
@@ -499,6 +506,6 @@ def _bounded(
     scope.used.add(key)
     report.numbers += len(ratios)
     if not all(0.7 < b / a < 1.4 for a, b in itertools.pairwise(ratios)):
-        raise Fails(
+        raise RelationError(
             f"the remainder is not of this order: ratios {', '.join(f'{r:.3g}' for r in ratios)}"
         )

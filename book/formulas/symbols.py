@@ -1,7 +1,7 @@
 """What the symbols of a chapter mean: `book/symbols/<topic>.yml`, name -> meaning, shape, role.
 
-The tables serve three readers: the witnesses, which hold the shapes against what is bound; the pages,
-on which every symbol answers; and the notation page, which is made from them.
+The tables serve three readers: the witnesses, which hold the shapes against what is bound; the
+pages, on which every symbol answers; and the notation page, which is made from them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def table(topic: str, folder: Path = FOLDER) -> dict[str, list[Meaning]]:
                     str(row.get("shape", "")),
                     str(row.get("role", "")),
                     tuple(row.get("only", ())),
-                )  # fmt: skip
+                )
                 for row in rows
             ]
     return found

@@ -1,9 +1,9 @@
-"""The tokens of a displayed formula: LaTeX without its typography.
+r"""The tokens of a displayed formula: LaTeX without its typography.
 
 Spaces, sizes of brackets and alignment vanish. What TeX leaves to the eye becomes explicit: an
 argument without braces gets them, `|` is an opening or a closing bar, a comma before a wide space
-separates statements, a word in `\\text` is a name and a phrase is prose. Every token keeps its place
-in the source.
+separates statements, a word in `\\text` is a name and a phrase is prose. Every token keeps its
+place in the source.
 """
 
 from __future__ import annotations
@@ -32,23 +32,21 @@ class Token:
     over: tuple[str, int] | None = None
 
 
-FUNCTIONS = set(
-    [
-        "sin",
-        "cos",
-        "tan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "exp",
-        "ln",
-        "log",
-        "det",
-        "arctan",
-        "arcsin",
-        "arccos",
-    ]
-)  # these mean the same everywhere; all others are bound
+FUNCTIONS = {
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "exp",
+    "ln",
+    "log",
+    "det",
+    "arctan",
+    "arcsin",
+    "arccos",
+}  # these mean the same everywhere; all others are bound
 BIG = {"sum", "prod", "max", "min", "sup", "inf"}
 RELATIONS = {
     "=": "=", ":=": "=", "<": "<", ">": ">", "\\le": "<=", "\\leq": "<=", "\\ge": ">=",
