@@ -405,13 +405,16 @@ def _count(
     return layers + embeddings * vocab * d + output_bias * vocab
 
 
-def _count_by_torch(d: int, d_ff: int, n_enc: int, n_dec: int, vocab: int) -> int:
+def _count_by_torch(
+    d_model: int, d_ff: int, num_encoder_layers: int, num_decoder_layers: int, vocab_size: int
+) -> int:
     """By torch's own layers, on the device that holds no numbers."""
     with torch.device("meta"):
-        encoder = nn.TransformerEncoderLayer(d, 1, d_ff)
-        decoder = nn.TransformerDecoderLayer(d, 1, d_ff)
+        encoder = nn.TransformerEncoderLayer(d_model, 1, d_ff)
+        decoder = nn.TransformerDecoderLayer(d_model, 1, d_ff)
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in (encoder, decoder)]
-    return n_enc * sizes[0] + n_dec * sizes[1] + vocab * d
+    layers = num_encoder_layers * sizes[0] + num_decoder_layers * sizes[1]
+    return layers + vocab_size * d_model
 
 
 def _with(**changes: Any) -> Answer:
