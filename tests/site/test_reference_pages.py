@@ -1,14 +1,15 @@
-"""Protects the pages that can be worked with: filter, quiz, and the links to the glossary.
+"""Protects the pages that can be worked with: filter, quiz, links to glossary and facts, findings.
 
 Without a kernel, by keyboard, and as far as it goes without the script.
 """
 
 import re
+from html import unescape
 
 import pytest
 
-from book import errata, glossary, quiz
-from book.chapters import chapters
+from book import errata, facts, glossary, quiz
+from book.chapters import chapters, read, tagged
 
 ENTRIES = errata.load()
 PAGE = "book/pages/misconceptions.html"
@@ -115,3 +116,36 @@ def test_chapters_link_their_terms_to_the_glossary(built):
         assert len(found) >= 2, path.stem
         assert len(found) == len(set(found)), "a term is linked once"
         assert set(found) <= anchors
+
+
+def test_links_to_facts_lead_to_their_entries_and_say_source_and_place(built):
+    titles = facts.titles()
+    page = (built / f"{facts.PAGE}.html").read_text(encoding="utf-8")
+    assert [anchor for anchor in titles if f'id="{anchor}"' not in page] == []
+    found = 0
+    for path in sorted(built.rglob("*.html")):
+        for link in re.findall(r"<a\b[^>]*facts\.html#[^>]*>", path.read_text(encoding="utf-8")):
+            anchor = re.search(r'facts\.html#([^"]+)"', link)[1]
+            assert re.search(r'class="[^"]*\btp-fact\b', link), (path.name, link)
+            assert re.search(r'title="([^"]*)"', link), (path.name, link)
+            assert unescape(re.search(r'title="([^"]*)"', link)[1]) == titles[anchor]
+            found += 1
+    assert found > 50
+
+
+def test_a_finding_shows_its_sentence_and_unfolds_its_experiment_by_keyboard(visitor):
+    page = visitor.open("notebooks/10_transformer.html")
+    box = page.locator(".tag_finding").first
+    sentence, code = box.locator(".cell_output p").first, box.locator(".cell_input")
+    assert sentence.inner_text().startswith("Finding. ")
+    assert not code.is_visible()
+    box.locator("summary").press("Enter")
+    assert code.is_visible()
+    assert sentence.bounding_box()["y"] < code.bounding_box()["y"]
+
+
+def test_every_finding_of_a_chapter_stands_in_its_box(built):
+    for path in chapters():
+        html = (built / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
+        boxes = re.findall(r'<div class="cell tag_finding[^"]*">\s*<details\b', html)
+        assert len(boxes) == len(list(tagged(read(path), "finding"))), path.stem

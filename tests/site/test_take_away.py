@@ -60,6 +60,13 @@ def test_the_pages_hold_what_the_site_shows(pages, opened):
     assert "<math" in pages[0].xhtml
 
 
+def test_a_finding_says_its_sentence_before_its_experiment(pages):
+    cells = pages[0].xhtml.split('<div class="cell tag_finding')[1:]
+    assert cells
+    for cell in cells:
+        assert 0 < cell.index("<strong>Finding.</strong>") < cell.index('class="tp-aside"')
+
+
 def test_nothing_is_left_that_needs_a_script_or_another_page(pages):
     files = {f"{p.name}.xhtml": document(p.title, "", p.xhtml) for p in pages}
     assert dead_links(files) == []
