@@ -34,7 +34,7 @@ __all__ = [
 
 # From notebooks/06_activations.ipynb#build
 def _at_least_float32(x: Tensor) -> Tensor:
-    """Half precision is left for the computation; the caller returns to it."""
+    """Half precision as float32 for the computation; the caller converts back."""
     if not x.is_floating_point():
         raise ValueError(
             "x must have a floating-point dtype, "

@@ -1,6 +1,9 @@
 """The activations against torch's, over shapes, dtypes and scales; and their error messages."""
 
+import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -134,3 +137,28 @@ def test_integers_are_refused(name):
 def test_an_unknown_approximation_is_refused(f):
     with pytest.raises(ValueError, match="approximate must be 'none' or 'tanh', got 'erf'"):
         f(torch.zeros(2), approximate="erf")
+
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks/06_activations.ipynb"
+CELLS = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+PROSE = "\n".join("".join(c["source"]) for c in CELLS if c["cell_type"] == "markdown")
+# Code in the prose that can be run as it stands, given an x (and a number, `negative_slope`).
+CODE = sorted(
+    code
+    for code in set(re.findall(r"(?<!`)`([^`\n]+)`(?!`)", PROSE))
+    if re.search(r"\bx\b", code) and "(" in code and "…" not in code
+)
+
+
+def test_expressions_in_the_prose_of_the_chapter_are_found():
+    assert "torch.maximum(x, torch.zeros_like(x))" in CODE
+    assert len(CODE) >= 5
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_an_expression_in_the_prose_of_the_chapter_runs(code):
+    x = torch.linspace(-3, 3, 7, dtype=torch.float64)
+    names = {"torch": torch, "F": torch.nn.functional, "x": x, "negative_slope": 0.1}
+    value = eval(code, {**names, "approximate": "tanh"})
+    assert value.shape == x.shape
+    assert value.isfinite().all()
