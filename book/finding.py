@@ -105,14 +105,16 @@ def finding(
         check(claim, values, seeds)
     text = said(sentence, values)
     values = _without_noise(sentence, claims, values)
-    gaps = [gap for claim in claims for gap in check(claim, values, seeds)]
     print_as = _digits(claims, values, seeds)
     rows = "".join(
         f"\n  {name}: {' '.join(print_as(v) for v in numbers)}" for name, numbers in values.items()
     )
     how = "computed" if seeds is None else f"seeds {', '.join(map(str, seeds))}"
     ran = "Computed" if seeds is None else f"In each of the runs with {how}"
-    margin = "; ".join(f"`{link}` by {_spread(gap)}" for link, gap in gaps)
+    margin = "; ".join(
+        f"`{claim}` by {' and '.join(_spread(gaps) for _, gaps in check(claim, values, seeds))}"
+        for claim in claims
+    )
     plain = f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{rows}"
     markdown = f"**Finding.** {text}\n\n*{ran}:* {margin}."
     display(_Box(plain, markdown))  # type: ignore[no-untyped-call]

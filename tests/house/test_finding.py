@@ -47,6 +47,11 @@ def test_a_finding_runs_the_experiment_once_for_each_seed_and_says_the_sentence(
     )
 
 
+def test_a_chain_is_shown_as_it_is_written_with_the_margin_of_each_link(shown):
+    finding("{a:g}", {"a": [1.0, 1.1, 0.9]}, "0.5 < a < 2", range(3))
+    assert "`0.5 < a < 2` by 0.5 ± 0.1 and 1 ± 0.1." in shown[0]["text/markdown"]
+
+
 def test_five_seeds_are_the_rule(shown):
     finding("{a:g}", lambda seed: {"a": 1.0 + seed / 100}, "a > 0.9")
     assert read_stored(shown[0]["text/plain"]).seeds == [0, 1, 2, 3, 4]
