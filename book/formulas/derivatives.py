@@ -91,13 +91,13 @@ def argument_of_extreme(sub: Node, body: Node, scope: Scope, largest: bool) -> V
 
     point = start.flatten().clone()
     for _ in range(30):
-        gradient = torch.func.grad(objective)(point)
-        hessian = torch.func.hessian(objective)(point)
+        gradient = torch.autograd.functional.jacobian(objective, point)
+        hessian = torch.autograd.functional.hessian(objective, point)
         step = torch.linalg.solve(hessian, gradient)
         point = point - step
         if step.norm() < 1e-13 * (1 + point.norm()):
             break
-    curvature = torch.linalg.eigvalsh(torch.func.hessian(objective)(point))
+    curvature = torch.linalg.eigvalsh(torch.autograd.functional.hessian(objective, point))
     if not ((curvature < 0) if largest else (curvature > 0)).all():
         raise FormulaError("the point found is no extreme of this kind", body.start)
     return point.reshape(start.shape)

@@ -209,9 +209,12 @@ def _letters(node: Node, scope: Scope, inner: frozenset[str], found: dict[str, N
                 if one.base == "O" and after is not None and bracketed(after):
                     continue  # O(h^2), or a bound function
                 _one(one, kid, scope, frozenset(hidden), found)
+            elif kid.kind == "item" and atom.kind == "norm":  # the index of a norm names it
+                _letters(atom, scope, frozenset(hidden), found)
             elif kid.kind == "item":
+                within = hidden | table_indices(kid, scope)
                 for part in kid.kids:
-                    _letters(part, scope, frozenset(hidden), found)
+                    _letters(part, scope, frozenset(within), found)
             elif kid is not node:
                 _letters(kid, scope, frozenset(hidden), found)
         return
@@ -228,6 +231,15 @@ def _letters(node: Node, scope: Scope, inner: frozenset[str], found: dict[str, N
         return
     for kid in node.kids:
         _letters(kid, scope, inner, found)
+
+
+def table_indices(item: Node, scope: Scope) -> set[str]:
+    """The indices that `[...]_{ij}` makes a matrix of; empty for any other item."""
+    if item.kids[0].kind != "bracket" or item.kids[0].kids[0].kind == "list":
+        return set()
+    subs = [s for s in item.kids[1:] if s.kind == "sub"]
+    indices = [is_index(e, scope) for s in subs for e in entries(s.kids[0])]
+    return {i for i in indices if i} if indices and all(indices) else set()
 
 
 def _scripts(kid: Node, scope: Scope, inner: frozenset[str], found: dict[str, None]) -> None:

@@ -83,6 +83,7 @@ def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
     names = Names(table(topic))
     found: list[Occurrence] = []
     skipped: set[int] = set()
+    within: set[int] = set()  # scripts that belong to a name, with all below them
     for node in read(latex).walk():
         if node.kind == "item":
             skipped.add(id(node.kids[0]))
@@ -96,6 +97,8 @@ def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
                         end = after.stop if not hit[1] + hit[2] else second.end
                         found.append(_occurrence(first.start, end, hit[0], topic, label))
         if id(node) in skipped:
+            skipped |= {id(kid) for kid in node.kids if id(node) in within}
+            within |= {id(kid) for kid in node.kids if id(node) in within}
             continue
         one = symbol(node)
         if one is None or one.base in UNNAMED:
@@ -103,6 +106,10 @@ def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
         hit = names.find(one)
         if hit is None and one.primes:
             hit = names.find(Symbol(one.base, 0, one.subs, one.sups, one.start, one.end, one.stop))
+        if hit is not None:
+            taken = {id(n) for n in [*one.subs[: hit[1]], *one.sups[: hit[2]]]}
+            skipped |= taken
+            within |= taken
         if hit is None:
             found.append(Occurrence(node.start, one.stop, one.letter, None))
         else:
