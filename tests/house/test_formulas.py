@@ -107,7 +107,8 @@ TRUE = [
     (r"\operatorname{E}[q_c^2]=1,\qquad\operatorname{Var}(qk^\top)=d", {
         "q": x, "k": x, "d": 3,
         r"\operatorname{E}": Expectation({"q": signs(3)}),
-        r"\operatorname{Var}": Expectation({"q": signs(6)[:, :3], "k": signs(6)[:, 3:]}, variance=True)}),
+        r"\operatorname{Var}": Expectation(
+            {"q": signs(6)[:, :3], "k": signs(6)[:, 3:]}, variance=True)}),
     # shapes
     (r"X\in\mathbb R^{T\times d}", {"X": X, "T": 4, "d": 3}),
     (r"n\in\{1,2\}", {"n": 2}),
@@ -355,9 +356,8 @@ def test_sums_and_products_of_numbers_have_the_value_that_python_gives(values, d
     keys = sorted(values)
     picked = data.draw(st.lists(st.sampled_from(keys), min_size=1, max_size=5))
     flips = data.draw(st.lists(st.booleans(), min_size=len(picked), max_size=len(picked)))
-    latex = "s=" + "".join(
-        f"{'+' if f else '-'}{{{k}}}^2" for k, f in zip(picked, flips, strict=True)
-    )
+    pairs = list(zip(picked, flips, strict=True))
+    latex = "s=" + "".join(f"{'+' if f else '-'}{{{k}}}^2" for k, f in pairs)
     total = sum((1 if f else -1) * values[k] ** 2 for k, f in pairs)
     used = {k: values[k] for k in picked}
     holds(latex, Call({**used, "s": total}, tol=1e-9 if abs(total) > 1e-3 else 1.0))
