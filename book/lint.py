@@ -1,6 +1,7 @@
 """What a notebook must hold before it may be published. Static: nothing is run here.
 
-`python -m book.lint` looks at every chapter, `python -m book.lint notebooks/08_...ipynb` at one.
+`python -m book.lint` looks at every chapter, at the file of facts and at the pages that are no
+notebooks, `python -m book.lint notebooks/08_...ipynb` at one chapter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from book import lint_facts
 from book.chapters import chapters, read, tagged, tags, without_code
 from book.facts import LINK
 from book.finding import SEEDS_AT_LEAST
@@ -47,6 +49,7 @@ def problems(notebook: Any) -> list[str]:
         *_cells(notebook),
         *_findings(notebook),
         *(p for i, c in enumerate(notebook.cells) for p in _outputs(i, c)),
+        *lint_facts.problems(notebook),
     ]
 
 
@@ -205,16 +208,18 @@ def _outputs(i: int, cell: Any) -> Iterator[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Print the problems of the notebooks named, or of all chapters. Returns the exit status."""
+    """Print the problems of the notebooks named, or of the whole book. Returns the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter")
+    named = parser.parse_args(argv).notebooks
     found = [
         f"{path.name}: {problem}"
-        for path in parser.parse_args(argv).notebooks or chapters()
+        for path in named or chapters()
         for problem in problems(read(path))
     ]
+    found += [] if named else lint_facts.house()
     print("\n".join(found) or "nothing to complain of")
     return 1 if found else 0
 

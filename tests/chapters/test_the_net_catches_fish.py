@@ -431,6 +431,22 @@ def find_something_for_two_seeds(notebook):
     notebook.cells.append(cell)
 
 
+def type_a_year(notebook):
+    notebook.cells.insert(5, new_markdown_cell("It is so since 2016."))
+
+
+def type_the_size_of_a_model(notebook):
+    notebook.cells.insert(5, new_markdown_cell("GPT-3 has 96 layers."))
+
+
+def change_a_fact(notebook):
+    link = re.compile(r"\[([\d,]+)\](?=\([^)]*facts\.md#)")
+    address = "(../book/pages/facts.md#llama-2-7b)"
+    notebook.cells.insert(5, new_markdown_cell(f"Llama has [11,008]{address} features."))
+    cell = next(c for c in notebook.cells if link.search(c.source))
+    cell.source = link.sub(lambda m: f"[{int(m[1].replace(',', '')) + 1:,}]", cell.source)
+
+
 def test_the_copy_that_nobody_harmed_has_no_problem(chapter):
     assert problems(chapter) == []
 
@@ -451,6 +467,9 @@ def test_the_copy_that_nobody_harmed_has_no_problem(chapter):
         (let_it_fail, "opts out of the comparison"),
         (never_run, "was not run"),
         (type_a_number, "is typed into prose"),
+        (type_a_year, "the year 2016 is typed"),
+        (type_the_size_of_a_model, "96 beside GPT-3 is typed"),
+        (change_a_fact, "its forms are"),
         (take_the_tag_of_a_finding, "lacks the tag 'finding'"),
         (tag_what_is_no_finding, "is tagged 'finding' but calls no finding"),
         (find_something_for_two_seeds, "at least three seeds, this one has 2"),

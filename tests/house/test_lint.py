@@ -36,7 +36,7 @@ def svg():
 def test_a_sound_notebook_has_no_problem():
     cells = [
         text(
-            "# Title\n\n[0.123](../book/pages/facts.md#x) in a link.\n\n"
+            "# Title\n\n[1.677](../book/pages/facts.md#shazeer-table-1) in a link.\n\n"
             "Inline: $x^2 = 0.1234$, and `0.12345`, and version 2.13 or 0.25, and 1000."
         ),
         EQUATION,
@@ -50,7 +50,7 @@ def test_a_sound_notebook_has_no_problem():
         code("show()", "hide-input", outputs=[shown(PICTURE), result({"text/html": "<p>x</p>"})]),
         text("```{exercise} Write it\n:label: ex-x\nGive $0.12345$.\n```"),
         text("```python\nx = 0.12345\n```"),
-        text("They report 0.12345 (Table 3).", "cited"),
+        text("They report 0.12345 in 2017 (Table 3 of {cite:t}`vaswani2017attention`).", "cited"),
         code("", count=None),
     ]
     assert found(*cells) == []
@@ -83,6 +83,12 @@ def test_a_sound_notebook_has_no_problem():
         ("the number 0.123 is typed into prose", [text("It is 0.123 here.")]),
         ("the number .1234 is typed into prose", [text("It is .1234 here.")]),
         ("the number 12.345 is typed into prose", [text("- It is 12.345.")]),
+        # facts
+        ("the year 2017 is typed", [text("The order of 2017.")]),
+        ("96 beside GPT-3 is typed", [text("| GPT-3 | 96 |")]),
+        ("is tagged 'cited' but cites nothing", [text("They report 0.12345.", "cited")]),
+        ("names the fact no-such-fact", [text("[1](../book/pages/facts.md#no-such-fact)")]),
+        ("takes the fact no-such-fact", [code('fact("no-such-fact", "d_ff")')]),
         # cells
         ("cell 0 has no id", [no_id()]),
         ("cell 0 has an unknown tag: exprot", [code("x = 1", "exprot")]),
