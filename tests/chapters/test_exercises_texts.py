@@ -7,6 +7,7 @@ the sum of the exercises' own, and a constant that a text states is the one that
 import ast
 import builtins
 import dataclasses
+import functools
 import inspect
 import math
 import re
@@ -228,10 +229,11 @@ def library():
     return {name for name in dir(transformer_parts) if not name.startswith("_")}
 
 
-def known_to(task):
+@functools.cache
+def known_to(chapter):
     """Every name that an exercise may use: the reader's, the chapter's, the checker's, torch's."""
-    notebook = "\n".join(c.source for c in read(task.chapter).cells if c.cell_type == "code")
-    checker = (ROOT / f"book/checkers/{topic(task.chapter)}.py").read_text(encoding="utf-8")
+    notebook = "\n".join(c.source for c in read(chapter).cells if c.cell_type == "code")
+    checker = (ROOT / f"book/checkers/{topic(chapter)}.py").read_text(encoding="utf-8")
     everywhere = {*dir(builtins), *MODULES, *TENSOR, *dir(torch), *dir(F), *library()}
     return bound_in(notebook) | bound_in(checker) | everywhere
 
@@ -281,7 +283,7 @@ def unknown_keywords(call):
 @EVERY_TASK
 def test_what_stands_in_backticks_exists(label):
     task = TASKS[label]
-    known = known_to(task)
+    known = known_to(task.chapter)
     assert [p for span in spans(task.text) for p in unknown(span, known)] == []
 
 
@@ -294,12 +296,12 @@ def test_what_stands_in_backticks_exists(label):
     ],
 )  # fmt: skip
 def test_a_name_that_does_not_exist_is_found(span):
-    known = known_to(TASKS["ex-layer-norm"]) | {"logits", "target", "q", "q_gain"}
+    known = known_to(TASKS["ex-layer-norm"].chapter) | {"logits", "target", "q", "q_gain"}
     assert unknown(span, known)
 
 
 def test_names_that_exist_are_not_complained_of():
-    known = known_to(TASKS["ex-layer-norm"])
+    known = known_to(TASKS["ex-layer-norm"].chapter)
     for span in ("F.layer_norm", "nn.LayerNorm", "torch.var", "x.dtype", "x[..., ::2]", "True",
                  "[..., 0::2]", "x.mean(-1, keepdim=True)", "ValueError", "my_layer_norm",
                  "F.layer_norm(x, (8,), eps=1e-5)"):  # fmt: skip
