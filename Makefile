@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab pdf epub test bench portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub test mutants bench portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -81,6 +81,9 @@ test: $(VENV)/test book ## everything that CI checks
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
+
+mutants: $(VENV)/test ## try every wrong version of every printed formula
+	OMP_NUM_THREADS=1 $(BIN)/python -m book.formulas.mutants --workers $(WORKERS)
 
 bench: $(VENV)/test ## time the parts against torch's operators, as ratios in one run
 	$(BIN)/python -m book.bench

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import sympy
 import torch
@@ -85,19 +87,22 @@ def argument_of_extreme(sub: Node, body: Node, scope: Scope, largest: bool) -> V
     scope.used.add(key)
     start = torch.as_tensor(scope.values[key], dtype=torch.float64).detach()
 
+    slope: Callable[..., torch.Tensor] = torch.autograd.functional.jacobian  # these carry no types
+    bend: Callable[..., torch.Tensor] = torch.autograd.functional.hessian
+
     def objective(flat: torch.Tensor) -> torch.Tensor:
         inner = scope.at(values={**scope.values, key: flat.reshape(start.shape)})
         return torch.as_tensor(evaluate(body, inner))
 
     point = start.flatten().clone()
     for _ in range(30):
-        gradient = torch.autograd.functional.jacobian(objective, point)
-        hessian = torch.autograd.functional.hessian(objective, point)
+        gradient = slope(objective, point)
+        hessian = bend(objective, point)
         step = torch.linalg.solve(hessian, gradient)
         point = point - step
         if step.norm() < 1e-13 * (1 + point.norm()):
             break
-    curvature = torch.linalg.eigvalsh(torch.autograd.functional.hessian(objective, point))
+    curvature = torch.linalg.eigvalsh(bend(objective, point))
     if not ((curvature < 0) if largest else (curvature > 0)).all():
         raise FormulaError("the point found is no extreme of this kind", body.start)
     return point.reshape(start.shape)

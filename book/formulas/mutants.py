@@ -13,13 +13,17 @@ mutant.
 
 from __future__ import annotations
 
+import argparse
+import ast
 import functools
 import hashlib
 import itertools
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +31,8 @@ from typing import Any
 import torch
 import yaml
 
-from book.chapters import NOTEBOOKS
+from book.chapters import NOTEBOOKS, chapters, tags
+from book.chapters import read as chapter
 from book.formulas import algebra
 from book.formulas.names import PREFIXES, entries, raised, symbol
 from book.formulas.reading import FormulaError, Node, closed, read, spell
@@ -430,7 +435,7 @@ def sample(label: str, every: list[Mutant]) -> list[Mutant]:
 
 
 def run(label: str, latex: str, call: Call, wanted: str) -> None:
-    """Try the mutants of a formula whose witness has just held.
+    """Try the mutants of a formula whose witness has just held, and record what became of them.
 
     Raises:
         AssertionError: with `sample`, if one survives.
@@ -439,39 +444,79 @@ def run(label: str, latex: str, call: Call, wanted: str) -> None:
     if wanted not in ("sample", "all"):
         raise ValueError(f"{SWITCH} is 'sample' or 'all', got {wanted!r}")
     every = mutants(latex, call)
-    tried = every if wanted == "all" else sample(label, every)
-    counts: Counter[str] = Counter()
     kinds: dict[str, Counter[str]] = {}
     survivors = []
-    for mutant in tried:
+    for mutant in every if wanted == "all" else sample(label, every):
         said = verdict(latex, mutant, call)
         if said == "survived" and (label, _tight(mutant.latex)) in accepted():
             said = "accepted"
-        counts[said] += 1
         kinds.setdefault(mutant.kind, Counter())[said] += 1
         if said == "survived":
             survivors.append(mutant)
+    if Path.cwd().resolve() == NOTEBOOKS:  # not of a copy that a test has harmed
+        part = "" if call.only is None else "." + "-".join(map(str, call.only))
+        values = {"run": wanted, "kinds": {k: dict(v) for k, v in kinds.items()}}
+        record("mutants", f"{label}{part}", {**values, "survived": [m.latex for m in survivors]})
     if wanted == "all":
         for mutant in survivors:
             print(f"  {label}: SURVIVED ({mutant.kind}): {' '.join(mutant.latex.split())}")
-        print(f"  {label}: mutants {dict(counts)}")
-        if Path.cwd().resolve() == NOTEBOOKS:
-            part = "" if call.only is None else "." + "-".join(map(str, call.only))
-            _keep(f"{label}{part}", counts, kinds, survivors)
+        print(f"  {label}: mutants {dict(sum(kinds.values(), Counter()))}")
     elif survivors:
         raise AssertionError(
             f"{label}: a wrong formula passes too: " + "; ".join(m.latex for m in survivors)
         )
 
 
-def _keep(
-    name: str, counts: Mapping[str, int], kinds: Mapping[str, Mapping[str, int]],
-    survivors: list[Mutant],
-) -> None:  # fmt: skip
-    if os.environ.get("BOOK_MUTANTS_RECORD"):
-        values = {
-            "counts": dict(counts),
-            "kinds": {k: dict(v) for k, v in kinds.items()},
-            "survived": [m.latex for m in survivors],
-        }
-        record("mutants", name, values)
+# ---------------------------------------------------------------- all of them
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Try every mutant of every formula of the notebooks named, or of all. Returns the status."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("notebooks", nargs="*", type=Path, help="default: every chapter")
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args(argv)
+    os.environ[SWITCH] = "all"
+    totals: Counter[str] = Counter()
+    with ThreadPoolExecutor(given.workers) as pool:
+        for path, lines in pool.map(_derivation, given.notebooks or chapters()):
+            counts: Counter[str] = Counter()
+            for line in lines:
+                if found := re.search(r": mutants (\{.*\})$", line):
+                    counts.update(ast.literal_eval(found[1]))
+                elif "SURVIVED" in line:
+                    print(line)
+            print(f"{path.name}: {told(counts)}", flush=True)
+            totals += counts
+    print(f"all: {told(totals)}")
+    return 1 if totals["survived"] or not totals else 0
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """What became of mutants, in words."""
+    caught = counts.get("value", 0) + counts.get("error", 0)
+    wrong = caught + counts.get("survived", 0) + counts.get("accepted", 0)
+    return (
+        f"{wrong + counts.get('equivalent', 0)} mutants, {counts.get('equivalent', 0)} of them say "
+        f"the same; {counts.get('value', 0)} caught by value, {counts.get('error', 0)} by error, "
+        f"{counts.get('accepted', 0)} true and listed, {counts.get('survived', 0)} survived"
+        + (f" ({caught / wrong:.2%} caught)" if wrong else "")
+    )
+
+
+def _derivation(path: Path) -> tuple[Path, list[str]]:
+    """Run a notebook up to its last witness; the lines that its witnesses print."""
+    from book.refresh import execute
+
+    notebook = chapter(path)
+    last = max((i for i, c in enumerate(notebook.cells) if "witness" in tags(c)), default=-1)
+    notebook.cells = notebook.cells[: last + 1]
+    ran = execute(notebook, cwd=path.resolve().parent, timeout=900)
+    text = [o.get("text", "") for c in ran.cells for o in c.get("outputs", [])]
+    return path, [line for part in text for line in part.splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from book import witness as module
+from book.formulas.printed import formula as printed_formula
+from book.formulas.reading import FormulaError
 from book.witness import WitnessError, witness
 
 x, y = sympy.symbols("x y")
@@ -162,3 +164,67 @@ def test_any_slip_of_a_millionth_of_the_largest_entry_is_seen(values, data):
     assert not math.isclose(left[at].item(), right[at].item(), rel_tol=1e-12, abs_tol=1e-13)
     with pytest.raises(WitnessError, match="differ by"):
         witness("eq-some", left, right)
+
+
+# ---------------------------------------------------------------- formulas that are read
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    """Let a label stand for a formula."""
+    formulas = {"eq-line": r"y=xW+b,\qquad y_j=\sum_kx_kW_{kj}+b_j"}
+    monkeypatch.setattr(module, "formula", lambda label: (formulas[label], "no_such_topic"))
+
+
+def line():
+    x, w, b = torch.tensor([2.0, 3.0, 5.0]), torch.arange(6.0).reshape(3, 2), torch.tensor([7.0, 9])
+    return {"x": x, "W": w, "b": b, "y": torch.nn.functional.linear(x, w.T, b)}
+
+
+def test_a_formula_is_evaluated_as_printed_and_the_line_says_so(printed, capsys):
+    witness("eq-line", line())
+    assert capsys.readouterr().out == (
+        "eq-line holds: read as printed, 2 relations, 4 numbers to within 1e-09\n"
+    )
+
+
+def test_a_binding_that_does_not_fit_the_print_fails(printed):
+    with pytest.raises(WitnessError, match="eq-line: the sides of `y = x W"):
+        witness("eq-line", {**line(), "y": torch.ones(2)})
+
+
+def test_what_cannot_be_evaluated_is_shown_with_a_mark_under_the_character(printed):
+    bound = line()
+    del bound["b"]
+    with pytest.raises(FormulaError) as error:
+        witness("eq-line", bound)
+    assert "eq-line: the symbol b is bound to nothing" in str(error.value)
+    *_, formula, mark = str(error.value).splitlines()
+    assert formula[mark.index("^")] == "b"
+
+
+def test_the_symbols_are_a_dictionary(printed):
+    with pytest.raises(TypeError, match="dictionary"):
+        witness("eq-line", torch.ones(2))
+
+
+def test_the_mutants_of_a_formula_are_tried_where_that_is_asked(printed, monkeypatch, capsys):
+    monkeypatch.setenv("BOOK_MUTANTS", "all")
+    witness("eq-line", line())
+    assert "mutants {" in capsys.readouterr().out
+    zero = {**line(), "b": torch.zeros(2), "y": line()["y"] - line()["b"]}
+    monkeypatch.setenv("BOOK_MUTANTS", "sample")
+    monkeypatch.setattr(module.mutants, "SAMPLE", 100)
+    with pytest.raises(AssertionError, match="a wrong formula passes too"):
+        witness("eq-line", zero)  # the sign of b cannot be seen
+
+
+def test_a_label_that_no_chapter_shows_is_an_error():
+    with pytest.raises(ValueError, match="no chapter shows"):
+        witness("eq-that-nobody-wrote", {"x": 1.0})
+
+
+def test_every_chapter_s_formula_is_found_by_its_label():
+    latex, chapter = printed_formula("eq-row-vector")
+    assert chapter == "tensors"
+    assert latex.startswith("y=xW+b")
