@@ -283,8 +283,9 @@ def standard(name: str) -> Callable[..., Value] | None:
 
 
 def _diag(*parts: Value) -> Value:
-    if len(parts) == 1 and is_array(parts[0]) and parts[0].ndim == 1:
-        row = parts[0]
+    line = len(parts) == 1 and is_array(parts[0]) and 1 in (parts[0].ndim, *parts[0].shape[1:])
+    if line:  # a row, or a column
+        row = parts[0].reshape(-1)
         return bound(sympy.diag(*row)) if exact(row) else torch.diag(row)
     if any(exact(p) for p in parts):
         return bound(sympy.diag(*[sympy.Matrix(p) if is_array(p) else p for p in parts]))

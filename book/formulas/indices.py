@@ -185,11 +185,11 @@ def letters(node: Node, scope: Scope) -> list[str]:
 def _letters(node: Node, scope: Scope, inner: frozenset[str], found: dict[str, None]) -> None:
     if node.kind in ("term", "item", "big"):
         kids = node.kids if node.kind == "term" else [node]
-        hidden, skip = set(inner), False
+        hidden, taken = set(inner), None
         for kid, after in zip(kids, [*kids[1:], None], strict=True):
-            if skip:
-                skip = False
-                _scripts(kid, scope, frozenset(hidden), found)
+            if taken is not None:
+                _left_scripts(kid, taken, scope, frozenset(hidden), found)
+                taken = None
                 continue
             atom = kid.kids[0] if kid.kind == "item" else kid
             if atom.kind == "big":
@@ -203,9 +203,10 @@ def _letters(node: Node, scope: Scope, inner: frozenset[str], found: dict[str, N
             one = symbol(kid)
             if one is not None:
                 joined = symbol(after) if after is not None else None
-                if one.base in PREFIXES and joined and scope.names.find(joined, one.base):
-                    skip = True
-                    continue
+                if one.base in PREFIXES and joined:
+                    taken = scope.names.find(joined, one.base)
+                    if taken is not None:
+                        continue
                 if one.base == "O" and after is not None and bracketed(after):
                     continue  # O(h^2), or a bound function
                 _one(one, kid, scope, frozenset(hidden), found)
@@ -242,9 +243,13 @@ def table_indices(item: Node, scope: Scope) -> set[str]:
     return {i for i in indices if i} if indices and all(indices) else set()
 
 
-def _scripts(kid: Node, scope: Scope, inner: frozenset[str], found: dict[str, None]) -> None:
-    """The indices of a symbol whose name is known to be bound together with a prefix."""
-    for script in kid.kids[1:] if kid.kind == "item" else []:
+def _left_scripts(
+    kid: Node, taken: tuple[str, int, int], scope: Scope, inner: frozenset[str],
+    found: dict[str, None],
+) -> None:  # fmt: skip
+    """The indices of a symbol whose name, together with a prefix, took some of its scripts."""
+    one, (_, n, m) = symbol(kid), taken
+    for script in [*one.subs[n:], *one.sups[m:]] if one else []:
         _letters(script, scope, inner, found)
 
 

@@ -384,9 +384,11 @@ def _moved(value: Any, generator: torch.Generator) -> Any:
         if value.dtype not in (torch.float32, torch.float64):
             return value
         plain = value.detach().to(torch.float64)
+        if not plain.any():  # a product would leave it where it is
+            return torch.rand(plain.shape, generator=generator, dtype=plain.dtype)
         return plain * (0.8 + 0.4 * torch.rand(plain.shape, generator=generator, dtype=plain.dtype))
     if isinstance(value, float):
-        return value * (0.8 + 0.4 * torch.rand(1, generator=generator).item())
+        return (value or 0.37) * (0.8 + 0.4 * torch.rand(1, generator=generator).item())
     if isinstance(value, list | tuple):
         return [_moved(v, generator) for v in value]
     return value
