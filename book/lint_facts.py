@@ -9,6 +9,7 @@ them if it cites.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import yaml
 
 from book import facts
-from book.chapters import ROOT, chapters, read, tags, without_code
+from book.chapters import ROOT, chapters, tags, without_code
 
 # Families of models, with what may stand in a name: a version, a size, a kind.
 _FAMILY = (
@@ -183,9 +184,9 @@ def used() -> set[str]:
     texts = [*pages().values(), *(str(e.get("evidence")) for e in _data("errata.yml"))]
     notebooks = [*chapters(), *sorted((ROOT / "notebooks/assignments").glob("*/*.ipynb"))]
     code = [p.read_text(encoding="utf-8") for p in sorted((ROOT / "book").rglob("*.py"))]
-    for path in notebooks:
-        for cell in read(path).cells:
-            (code if cell.cell_type == "code" else texts).append(cell.source)
+    for path in notebooks:  # as JSON: nbformat would validate what `problems` has read before
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            (code if cell["cell_type"] == "code" else texts).append("".join(cell["source"]))
     found = set(re.findall(r"facts\.md#([\w.-]*\w)", "\n".join([*texts, *code])))
     # An id may be handed to `fact` by a loop.
     return found | {name for text in code for name in re.findall(r"[\"']([a-z][\w.-]+)[\"']", text)}

@@ -207,7 +207,7 @@ def break_the_last_witness(cell):
 
 
 def a_finding_of_our_own():
-    """A cell with a finding that holds and its output, for a chapter that has none to be harmed."""
+    """A cell with a finding that holds, and its output."""
     source = (
         'finding("The square of {a:.2f} is {b:.2f}.", lambda s: {"a": 2 + s / 10, "b": '
         '(2 + s / 10) ** 2}, "a < b")'
@@ -236,6 +236,11 @@ def reverse_the_comparison(cell):
     cell.source = cell.source.replace(told, turned)
 
 
+def change_the_sentence_that_is_shown(cell):
+    data = next(o.data for o in cell.outputs if "text/markdown" in o.get("data", {}))
+    data["text/markdown"] = data["text/markdown"].replace("**Finding.** ", "**Finding.** Not so: ")
+
+
 def flip_a_sign(notebook):
     """Turn the first minus between two numbers in the library into a plus; says in which cell."""
     for cell in code(notebook, tag="export"):
@@ -258,8 +263,7 @@ def flip_a_sign(notebook):
 def harm(tmp_path_factory):
     """Fault -> ids of the cells that it was planted in, and what the run said of every cell."""
     notebook = copy.deepcopy(read(NOTEBOOKS / NAME))
-    if not code(notebook, tag="finding"):
-        notebook.cells.append(a_finding_of_our_own())
+    assert len(code(notebook, tag="finding")) >= 2
     concluded = iter(code(notebook, tag="finding"))
     numbers, figures, explorers, witnesses = (
         iter(cells)
@@ -289,6 +293,7 @@ def harm(tmp_path_factory):
     plant("value", explorers, change_the_explorer, move_a_value)
     plant("sentence", explorers, change_the_explorer, change_a_later_sentence)
     plant("finding", concluded, reverse_the_comparison)
+    plant("shown finding", concluded, change_the_sentence_that_is_shown)
     plant("witness", witnesses, break_the_last_witness)
     for cell in witnesses:
         replace_calls(cell, "witness", "broken")
@@ -321,6 +326,7 @@ def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
         ("value", "a value moved by 2"),
         ("sentence", ".sentences["),
         ("finding", "FindingError"),
+        ("shown finding", "mismatch 'text/markdown'"),
         ("witness", "WitnessError"),
     ],
 )
