@@ -6,14 +6,14 @@ is counted in the sources themselves. What was not measured is not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
 
-from book import errata
+from book import checked_formulas, errata
 from book.chapters import ROOT, chapters, read
 from book.lint import uncompared
+from book.markdown import table
 from book.measured import fingerprint, measured
 
 NOT_RUN = "*Not measured in this build. `make test` measures, and `make book` then shows it.*"
@@ -29,6 +29,8 @@ def as_markdown() -> str:
             "A witness is a cell that checks an equation by another route. Time and memory are "
             "those of this run, two notebooks at a time.",
             _notebooks(),
+            "## The printed formulas",
+            checked_formulas.as_markdown(),
             "## The parts against their references",
             "The largest difference that was found over all cases of the row, relative to the size "
             "of the reference, *of* the largest that would have passed. *Gradients* says whether "
@@ -56,12 +58,6 @@ def tested_with(chapter: str) -> str | None:
     memory = f", {run['peak_mib']:,.0f} MiB at most" if run.get("peak_mib") else ""
     named = ", ".join(f"{name} {version}" for name, version in versions.items())
     return f"Tested with {named}. A run took {run['seconds']:.0f} s{memory}."
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [" | ".join(head), " | ".join("---" if k == 0 else "---:" for k in range(len(head)))]
-    lines += [" | ".join(map(str, row)) for row in rows]
-    return "\n".join(f"| {line} |" for line in lines)
 
 
 def _runs() -> dict[str, dict[str, Any]]:
@@ -101,7 +97,7 @@ def _notebooks() -> str:
     counts = (total["equations"], total["witnessed"], right, total["figures"], total["explorers"])
     rows.append(("all", *counts, "", ""))
     head = "chapter, equations, witnessed, cells that agree, figures, explorers, seconds, MiB"
-    return _table(head.split(", "), rows)
+    return table(head.split(", "), rows)
 
 
 def _oracles() -> str:
@@ -118,7 +114,7 @@ def _oracles() -> str:
         gradients = "yes" if all(one["gradients"] for one in ones) else "no"
         rows.append((f"{chapter} `{part}`", reference, "; ".join(cases), gradients, *cells))
     head = ("part", "reference", "cases", "gradients", *_DTYPES)
-    return f"{len(found)} comparisons.\n\n" + _table(head, rows)
+    return f"{len(found)} comparisons.\n\n" + table(head, rows)
 
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -141,7 +137,7 @@ def _checkers() -> str:
     ]
     total = sum(one["named"] for one in found.values())
     head = ("exercise", "cases", "wrong answers rejected and named", "right answers accepted")
-    return f"{len(rows)} exercises, {total} wrong answers named.\n\n" + _table(head, rows)
+    return f"{len(rows)} exercises, {total} wrong answers named.\n\n" + table(head, rows)
 
 
 def _errata() -> str:
@@ -168,4 +164,4 @@ def _versions() -> str:
     found = measured("versions").get("environment")
     if not found:
         return NOT_RUN
-    return _table(("software", "version"), found.items())
+    return table(("software", "version"), found.items())

@@ -7,10 +7,11 @@ import shutil
 import subprocess
 import sys
 
+import nbformat
 import pytest
 from making import code, curve, printed, saved, shown, text
 
-from book import checked, measured
+from book import checked, checked_formulas, measured
 from book.chapters import NOTEBOOKS, ROOT, chapters, read
 
 
@@ -65,7 +66,10 @@ def test_the_digest_changes_with_any_source_and_with_nothing_else(tmp_path):
 def test_without_measurements_no_number_is_shown(folder):
     text = checked.as_markdown()
     assert text.count(checked.NOT_RUN) == 4  # notebooks, oracles, checkers, versions
-    assert "|" not in text
+    # Which formulas are read is counted in the sources; the wrong versions are measured.
+    before, formulas, after = re.split(r"^## (?:The printed formulas|The parts)", text, flags=re.M)
+    assert "|" not in before + after
+    assert "by value" not in formulas
 
 
 def test_what_was_measured_is_shown(folder):
@@ -78,6 +82,32 @@ def test_what_was_measured_is_shown(folder):
     assert checked.tested_with("01_tensors") == (
         "Tested with Python 3.11.7, torch 2.13.0. A run took 12 s, 400 MiB at most."
     )
+
+
+def test_the_wrong_versions_of_formulas_are_counted_by_chapter_and_kind(folder):
+    kinds = {"sign": {"value": 3, "error": 1}, "root": {"value": 1, "equivalent": 2}}
+    measured.record("mutants", "eq-row-vector", {"run": "sample", "kinds": kinds, "survived": []})
+    text = checked.as_markdown()
+    assert "| [01](../../notebooks/01_tensors.ipynb) | 16 | 16 | 4 | 1 | 0 |" in text
+    assert "a fixed sample for every formula" in text
+    assert "| a sign turned | 3 | 1 | 0 | 0 |" in text
+    measured.record("mutants", "eq-row-vector", {"run": "all", "kinds": kinds, "survived": []})
+    assert "every wrong version of every formula" in checked.as_markdown()
+
+
+def test_a_formula_that_is_not_read_is_listed_with_its_reason():
+    cell = code(
+        'witness("eq-a", {"x": 1})\n'
+        'witness("eq-b", 1.0, 2.0, unread="a statement on distributions")\n'
+        'witness("eq-c", 1.0, 2.0)\n'
+        'witness("eq-d", 1.0, 2.0, unread="half of it")\nwitness("eq-d", {"x": 1}, only=[0])'
+    )
+    cell.metadata["tags"] = ["witness"]
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    assert checked_formulas.readings(notebook) == {
+        "eq-a": "", "eq-b": "a statement on distributions", "eq-c": "no reason is given",
+        "eq-d": "",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("change", [{"failed": 1}, {"complete": False}, {"file": "of a copy"}])
