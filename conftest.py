@@ -3,15 +3,18 @@
 And keeps what a run of the tests measures, for the page that shows how the book is checked.
 """
 
+import os
 import platform
 import re
 import time
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import patch
 
 from nbval.plugin import IPyNbCell, IPyNbFile
 
 from book.chapters import ROOT
+from book.formulas.mutants import SWITCH
 from book.measured import counted, digest, fingerprint, is_chapter, record
 from book.outputs import PICTURES, picture_differences
 
@@ -51,7 +54,9 @@ _setup, _teardown = IPyNbFile.setup, IPyNbFile.teardown
 def _start(self):
     self.started, self.reports = time.perf_counter(), {}
     self.file = fingerprint(Path(self.fspath))
-    _setup(self)
+    # In the kernel each witness also tries a fixed sample of wrong versions of its formula.
+    with patch.dict(os.environ, {SWITCH: os.environ.get(SWITCH, "sample")}):
+        _setup(self)
 
 
 def _finish(self):
