@@ -23,7 +23,7 @@ from PIL import Image, ImageDraw
 
 import book.finding
 from book.chapters import NOTEBOOKS, ROOT, read, tags
-from book.lint import findings, problems
+from book.lint import EQUATION, findings, problems
 from book.measured import MEASURED, fingerprint
 from book.refresh import write
 from book.weave import PACKAGE, stale
@@ -31,15 +31,17 @@ from book.weave import PACKAGE, stale
 NAME = "08_normalization.ipynb"
 MODULE = "normalization.py"
 
-# Defined in the harmed copy. `broken` stands in for `witness` and turns up whoever says yes to
-# a right-hand side of which one entry is off by a thousandth; `unlabelled` stands in for `show`.
+# Defined in the harmed copy, in which every printed formula is wrong. `broken` stands in for
+# `witness` and turns up whoever says yes to a wrong formula, or, where two sides are compared, to a
+# right-hand side of which one entry is off by a thousandth; `unlabelled` stands in for `show`.
 TOOLS = """
 import sympy as _sympy
 import torch as _torch
 from book.figures import show as _show
+from book.formulas.reading import FormulaError
 from book.witness import WitnessError, witness as _witness
 
-said_yes, said_no = [], []
+said_yes, said_no, said_why = [], [], []
 
 def off(side):
     if isinstance(side, _sympy.MatrixBase):
@@ -52,11 +54,13 @@ def off(side):
     side.view(-1)[0] += 1e-3 * (side.abs().max().item() or 1.0)
     return side
 
-def broken(label, left, right, **options):
+def broken(label, symbols, *right, **options):
     try:
-        _witness(label, left, off(right), **options)
+        _witness(label, symbols, *map(off, right), **options)
     except WitnessError:
         said_no.append(label)
+    except FormulaError:  # a row of zeros that is doubled has no value any more
+        said_why.append(label)
     else:
         said_yes.append(label)
 
@@ -194,16 +198,33 @@ def replace_calls(cell, name, other):
     assert count >= 1, f"{cell.id} does not call {name}"
 
 
-def break_the_last_witness(cell):
-    replace_calls(cell, "witness", "_witness")
-    [*_, last] = ast.parse(cell.source).body
-    right = last.value.args[2]
-    text = ast.get_source_segment(cell.source, right)
-    lines = cell.source.splitlines(keepends=True)
-    start = sum(map(len, lines[: right.lineno - 1]))
-    # Columns count bytes.
-    start += len(lines[right.lineno - 1].encode()[: right.col_offset].decode())
-    cell.source = cell.source[:start] + f"off({text})" + cell.source[start + len(text) :]
+def double(latex):
+    """The formula with a factor of two behind the first sign of equality of each statement."""
+    parts = re.split(r"(\\qquad)", latex)
+    for i, part in enumerate(parts):
+        depth = 0
+        for at, sign in enumerate(part):
+            depth += {"{": 1, "}": -1}.get(sign, 0)
+            if sign == "=" and depth == 0:
+                parts[i] = f"{part[: at + 1]}2{part[at + 1 :]}"
+                break
+        else:
+            assert part == r"\qquad", f"nothing to double in {part}"
+    return "".join(parts)
+
+
+def double_every_formula(notebook):
+    """Print every formula wrong; nothing else is changed. Says how many there are."""
+    count = 0
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            for match in reversed(list(EQUATION.finditer(cell.source))):
+                body = double(match["body"])
+                cell.source = (
+                    cell.source[: match.start("body")] + body + (cell.source[match.end("body") :])
+                )
+                count += 1
+    return count
 
 
 def a_finding_of_our_own():
@@ -294,12 +315,18 @@ def harm(tmp_path_factory):
     plant("sentence", explorers, change_the_explorer, change_a_later_sentence)
     plant("finding", concluded, reverse_the_comparison)
     plant("shown finding", concluded, change_the_sentence_that_is_shown)
-    plant("witness", witnesses, break_the_last_witness)
+    # What is printed is wrong everywhere, and the last witness says so in its own words.
+    formulas = double_every_formula(notebook)
+    plant("formula", witnesses, lambda cell: None)
     for cell in witnesses:
         replace_calls(cell, "witness", "broken")
         planted.setdefault("other witnesses", []).append(cell.id)
 
-    tools, census = new_code_cell(TOOLS), new_code_cell("print(said_yes, len(said_no))")
+    tools = new_code_cell(TOOLS)
+    told = "{*said_no, *said_why}"
+    spoken = "assert not said_yes and len(said_why) <= 1, (said_yes, said_why)\n"
+    spoken += f"assert len({told}) == {formulas - 1}, {told}"
+    census = new_code_cell(spoken)
     tools["id"], census["id"] = "tools-of-the-test", "census-of-the-test"
     notebook.cells = [tools, *notebook.cells, census]
     return planted, run(notebook, tmp_path_factory.mktemp("fish") / "copy")
@@ -308,7 +335,7 @@ def harm(tmp_path_factory):
 def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
     planted, said = harm
     failed = {cell for cell, words in said.items() if words is not None}
-    assert failed - {"census-of-the-test"} == {cell for cells in planted.values() for cell in cells}
+    assert failed == {cell for cells in planted.values() for cell in cells}
     assert len(said) > 2 * len(failed), "too few cells pass to say that the harm is why others fail"
 
 
@@ -327,7 +354,7 @@ def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
         ("sentence", ".sentences["),
         ("finding", "FindingError"),
         ("shown finding", "mismatch 'text/markdown'"),
-        ("witness", "WitnessError"),
+        ("formula", "WitnessError"),
     ],
 )
 def test_a_planted_fault_is_found_and_the_run_says_what_it_is(harm, fault, words):
@@ -337,11 +364,12 @@ def test_a_planted_fault_is_found_and_the_run_says_what_it_is(harm, fault, words
     assert words in said[cell]
 
 
-def test_every_witness_of_the_chapter_says_no_to_a_wrong_right_hand_side(harm):
+def test_every_witness_of_the_chapter_says_no_to_a_wrong_formula(harm):
     planted, said = harm
     assert len(planted["other witnesses"]) >= 10
-    # The census prints who said yes, and how many said no; it fails since nothing is stored for it.
-    assert "said_yes" in said["census-of-the-test"]
+    # The census asserts that nobody said yes, and that there was a no for every formula but the
+    # last, whose witness fails by itself.
+    assert said["census-of-the-test"] is None, said["census-of-the-test"]
 
 
 def test_a_flipped_sign_in_the_library_code_is_noticed_by_its_chapter(chapter, tmp_path):
