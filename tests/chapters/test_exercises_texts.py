@@ -464,7 +464,7 @@ CONSTANTS = [
     ("ex-alibi", r"The last slope is \$(\d+)/(\d+)\$", last_slope),
     ("ex-mla-rank", rf"is a multiple of {NUMBER}", multiples_of),
     ("ex-mla-rank", rf"round down to a multiple of {NUMBER}", multiples_of),
-    ("ex-mla-saving", rf"in {NUMBER} bits against DeepSeek 67B in {NUMBER} must give {NUMBER}",
+    ("ex-mla-saving", rf"in {NUMBER} bits\D* in {NUMBER},? must give {NUMBER}",
      saving),
     ("ex-dec-config", rf'except for "qwen3", where it is {NUMBER}', qwen3_head_dim),
     ("ex-dec-permute", r"with rows (\d), (\d), (\d), (\d): they must come out as "
