@@ -18,6 +18,7 @@ from book.formulas.scope import (
     differential_sign,
     evaluate,
     is_index,
+    under_accent,
     whole,
 )
 from book.formulas.truth import truth
@@ -264,6 +265,9 @@ def _one(
     if known is None and one.primes:
         known = scope.names.find(plain)
     n, m = known[1:] if known else (0, 0)
+    if known is None and (under := under_accent(one, scope)):
+        _letters(under[1], scope, inner, found)
+        known = (under[0], 0, 0)
     if known is None and not one.subs:
         special = one.letter.startswith("\\operatorname{") or one.letter in _NO_INDEX
         if not special and one.letter not in inner:

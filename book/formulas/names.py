@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from book.formulas.reading import FormulaError, Node, read, spell
+from book.formulas.tokens import ACCENTS
 
 # Letters that mark a derivative or a difference, and with the next name make a name: dX, \nabla L.
 PREFIXES = {"d", "\\mathrm{d}", "\\nabla", "\\Delta", "\\partial"}
@@ -110,6 +111,8 @@ def parsed(key: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     Raises:
         FormulaError: if it is no name.
     """
+    if key.removeprefix("\\") in ACCENTS:  # what an accent does to what stands under it
+        return key, (), ()
     node = read(key)
     while node.kind in ("start", "statement", "chain") and len(node.kids) == 1:
         node = node.kids[0]

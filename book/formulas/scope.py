@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,6 +127,11 @@ def symbol_value(
         found = None
     if found is None:
         letter = one.letter
+        if (accented := _accented(one, scope)) is not None:
+            value, rest = accented, [s for s in one.sups if s.kind != "paren"]
+            for index in [*(s for s in one.sups if s.kind == "paren"), *one.subs]:
+                value = take(value, index, letter, scope)
+            return value, [], rest
         if not prefix and letter in scope.index and not one.subs:
             return scope.index[letter], [], list(one.sups)
         if letter in ("\\infty",):
@@ -145,6 +151,22 @@ def symbol_value(
     while indices and not callable(value) and not isinstance(value, Over | Expectation):
         value = take(value, indices.pop(0), key, scope)
     return value, indices, rest
+
+
+def under_accent(one: Symbol, scope: Scope) -> tuple[str, Node] | None:
+    """An accent that is bound as a function, and the letter under it; None if it is none."""
+    parts = re.fullmatch(r"(\\[a-z]+)\{(.+)\}", one.base)
+    if parts is None or one.primes or not callable(scope.values.get(parts[1])):
+        return None
+    return parts[1], Node("name", [], parts[2], one.start, one.stop)
+
+
+def _accented(one: Symbol, scope: Scope) -> Value | None:
+    found = under_accent(one, scope)
+    if found is None:
+        return None
+    scope.used.add(found[0])
+    return call(scope.values[found[0]], [evaluate(found[1], scope)], one.start)
 
 
 def take(value: Value, index: Node, key: str, scope: Scope) -> Value:

@@ -40,25 +40,29 @@ class Meaning:
 
 
 @functools.cache
+def rows(name: str, folder: Path = FOLDER) -> tuple[Meaning, ...]:
+    """The rows of one file, in its order; none if there is no such file."""
+    path = folder / f"{name}.yml"
+    if not path.exists():
+        return ()
+    found = []
+    for key, entries in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).items():
+        for row in entries if isinstance(entries, list) else [entries]:
+            shape, role = str(row.get("shape", "")), str(row.get("role", ""))
+            found.append(Meaning(key, str(row["name"]), shape, role, tuple(row.get("only", ()))))
+    return tuple(found)
+
+
+@functools.cache
 def table(topic: str, folder: Path = FOLDER) -> dict[str, list[Meaning]]:
     """The symbols of a chapter, those that all chapters share included; LaTeX -> its meanings."""
     found: dict[str, list[Meaning]] = {}
-    for name in ("common", topic):
-        path = folder / f"{name}.yml"
-        if not path.exists():
-            continue
-        for key, rows in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).items():
-            rows = rows if isinstance(rows, list) else [rows]
-            found[key] = [
-                Meaning(
-                    key,
-                    str(row["name"]),
-                    str(row.get("shape", "")),
-                    str(row.get("role", "")),
-                    tuple(row.get("only", ())),
-                )
-                for row in rows
-            ]
+    for row in rows(topic, folder):
+        found.setdefault(row.key, []).append(row)
+    for row in rows("common", folder):
+        # A chapter may give a letter that all chapters share another meaning.
+        if all(own.only for own in found.get(row.key, [])):
+            found.setdefault(row.key, []).append(row)
     return found
 
 
@@ -94,6 +98,9 @@ def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
                     hit = names.find(after, one.base)
                     if hit:
                         skipped |= {id(first), id(second)}
+                        taken = {id(n) for n in [*after.subs[: hit[1]], *after.sups[: hit[2]]]}
+                        skipped |= taken
+                        within |= taken
                         end = after.stop if not hit[1] + hit[2] else second.end
                         found.append(_occurrence(first.start, end, hit[0], topic, label))
         if id(node) in skipped:

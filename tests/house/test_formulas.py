@@ -366,3 +366,17 @@ def test_sums_and_products_of_numbers_have_the_value_that_python_gives(values, d
     holds(latex, Call({**used, "s": total}, tol=1e-9 if abs(total) > 1e-3 else 1.0))
     with pytest.raises(RelationError):
         holds(latex, Call({**used, "s": total + 1.0}))
+
+
+def test_an_accent_may_be_a_function_of_what_stands_under_it():
+    def pairs(row):
+        return torch.complex(row[0::2], row[1::2])
+
+    call = Call(
+        {r"\underline": pairs, "q": z, "s": z.square().sum()},
+        ranges={"k": range(3)},
+    )
+    holds(r"s=\operatorname{Re}\sum_k\underline q_k\,\underline q_k^*", call)
+    holds(r"s=\lVert\underline{q}\rVert^2", Call({r"\underline": pairs, "q": z, "s": z @ z}))
+    with pytest.raises(RelationError):
+        holds(r"s=\operatorname{Re}\sum_k\underline q_k\,\underline q_k", call)
