@@ -18,9 +18,10 @@ import torch
 
 from book.formulas import mutants
 from book.formulas import symbols as tables
+from book.formulas.call import Call, RelationError
 from book.formulas.printed import formula
 from book.formulas.reading import FormulaError
-from book.formulas.relations import Call, RelationError, holds
+from book.formulas.relations import holds
 
 
 class WitnessError(AssertionError):

@@ -17,39 +17,11 @@ import torch
 
 from book.formulas import algebra
 from book.formulas.algebra import Value
+from book.formulas.call import Call, RelationError, Report
+from book.formulas.limits import bounded, limit, remainder
 from book.formulas.names import Names, symbol
 from book.formulas.reading import FormulaError, Node, read, spell
 from book.formulas.values import Scope, bare, evaluate, extent, is_index, letters, truth
-
-
-class RelationError(AssertionError):
-    """A printed relation does not hold."""
-
-
-@dataclass
-class Call:
-    """What a witness binds: see `book.witness.witness` for each of these."""
-
-    symbols: Mapping[str, Any]
-    ranges: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    draws: Sequence[Mapping[str, Any]] = ()
-    tight: Sequence[Mapping[str, Any]] = ()
-    define: Sequence[str] = ()
-    approx: float | None = None
-    limit: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    halving: str | None = None
-    only: Sequence[int] | None = None
-    tol: float = 1e-9
-
-
-@dataclass
-class Report:
-    """What was checked: relations read, numbers compared, the symbols that were used."""
-
-    relations: int = 0
-    numbers: int = 0
-    exact: bool = False
-    used: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -79,7 +51,7 @@ def holds(latex: str, call: Call) -> Report:
     checked: dict[int, int] = {c.number: 0 for c in chosen}
     sides: dict[int, set[bool]] = {}
     for draw in draws:
-        scope, defined = _scope(claims, draw, call)
+        scope, defined = scope_of(claims, draw, call)
         for claim in chosen:
             checked[claim.number] += _claim(claim, scope, call, report, sides, defined)
         report.used |= scope.used
@@ -136,7 +108,7 @@ def _chains(node: Node) -> list[Node]:
     return node.kids if node.kind == "implication" else [node]
 
 
-def _scope(
+def scope_of(
     claims: Sequence[_Claim], symbols: Mapping[str, Any], call: Call
 ) -> tuple[Scope, set[int]]:
     """The scope of a draw, and the numbers of the statements whose first relation defines."""
@@ -178,7 +150,7 @@ def _claim(
         _same_domain(letter, values, claim, scope, call)
         return 1
     times = 0
-    for inner in _assignments(node, claim.conditions, scope):
+    for inner in assignments(node, claim.conditions, scope):
         if node.kind == "implication":
             _implication(node, inner, call, report, sides.setdefault(claim.number, set()))
             if "iff" not in node.text:
@@ -189,7 +161,7 @@ def _claim(
     return times
 
 
-def _assignments(node: Node, conditions: Sequence[Node], scope: Scope) -> Iterator[Scope]:
+def assignments(node: Node, conditions: Sequence[Node], scope: Scope) -> Iterator[Scope]:
     """The scopes of a statement: all values of its free indices that meet its conditions."""
     real = [c for c in conditions if c.kind != "chain" or c.text]
     free = letters(node, scope)
@@ -302,10 +274,10 @@ def _relation(
         _membership(left, right, scope, report)
         return
     if how in ("limit", "to"):
-        _limit(left, right, scope, call, report, over)
+        limit(left, right, scope, call, report, over)
         return
-    if how == "=" and (order := _remainder(right)) is not None:
-        _bounded(left, right, order, scope, call, report)
+    if how == "=" and (order := remainder(right)) is not None:
+        bounded(left, right, order, scope, call, report)
         return
     a, b = evaluate(left, scope), evaluate(right, scope)
     if how == "=":
@@ -359,15 +331,15 @@ def _strict(claim: _Claim, claims: Sequence[_Claim], call: Call) -> None:
     chain = claim.node
     if chain.kind != "chain" or not {"<=", ">="} & set(chain.text):
         return
-    scope, _ = _scope(claims, call.symbols, call)
+    scope, _ = scope_of(claims, call.symbols, call)
     if _domain(chain, scope) is not None:
         return
     if not call.tight:
         raise FormulaError("show that this bound is attained, tight=", chain.start)
     attained = [how not in ("<=", ">=") for how in chain.text]
     for draw in call.tight:
-        scope, _ = _scope(claims, {**call.symbols, **draw}, call)
-        for inner in _assignments(chain, claim.conditions, scope):
+        scope, _ = scope_of(claims, {**call.symbols, **draw}, call)
+        for inner in assignments(chain, claim.conditions, scope):
             for number, (left, right) in enumerate(itertools.pairwise(chain.kids)):
                 if not attained[number]:
                     a, b = evaluate(left, inner), evaluate(right, inner)
@@ -443,69 +415,3 @@ def _holds(chain: Node, scope: Scope, call: Call, report: Report) -> bool:
 
 
 # ---------------------------------------------------------------- limits and remainders
-
-
-def _limit(
-    left: Node, right: Node, scope: Scope, call: Call, report: Report, over: Node | None
-) -> None:
-    """The error shrinks along the series given in limit=, and has all but vanished at its end."""
-    if not call.limit:
-        raise FormulaError("give a series for this limit, limit=", left.start)
-    ((key, series),) = call.limit.items()
-    if over is not None:
-        arrow = over.kids[0].kids[0]
-        if arrow.kind != "chain" or arrow.text != ["to"] or bare(arrow.kids[0]) != key:
-            raise FormulaError(f"this limit is not that of {key}", over.start)
-        _goes_to(series, evaluate(arrow.kids[1], scope), over.start)
-    errors = []
-    for value in series:
-        inner = scope.at(values={**scope.values, key: value})
-        errors.append(
-            algebra.difference(evaluate(left, inner), evaluate(right, inner), right.start)[0]
-        )
-    scope.used.add(key)
-    report.numbers += len(errors)
-    falls = all(b <= a for a, b in itertools.pairwise(errors))
-    if len(errors) < 3 or not falls or errors[-1] > (call.approx or 1e-6):
-        raise RelationError(f"the error does not vanish: {', '.join(f'{e:.3g}' for e in errors)}")
-
-
-def _goes_to(series: Sequence[float], target: Value, at: int) -> None:
-    away = [abs(v) if math.isinf(float(target)) else -abs(v - float(target)) for v in series]
-    rising = all(b > a for a, b in itertools.pairwise(away))
-    side = not math.isinf(float(target)) or all((v > 0) == (float(target) > 0) for v in series)
-    if not rising or not side:
-        raise FormulaError("the series does not go where the limit does", at)
-
-
-def _remainder(node: Node) -> Node | None:
-    """The argument of `O(...)` at the end of a sum."""
-    if node.kind != "sum":
-        return None
-    last = node.kids[-1]
-    if last.kind == "term" and spell(last.kids[0]) == "O" and last.kids[1].kind == "paren":
-        return last.kids[1].kids[0]
-    return None
-
-
-def _bounded(
-    left: Node, right: Node, order: Node, scope: Scope, call: Call, report: Report
-) -> None:
-    """What is left of the two sides is of this order: its ratio to it settles as h halves."""
-    if not call.halving:
-        raise FormulaError("name the symbol to halve, halving=", order.start)
-    key = call.halving
-    first = float(scope.values[key])
-    main = Node("sum", right.kids[:-1], right.text[:-1], right.start, right.kids[-2].end)
-    ratios = []
-    for k in range(4):
-        inner = scope.at(values={**scope.values, key: first / 2**k})
-        gap = algebra.add(evaluate(left, inner), evaluate(main, inner), -1, order.start)
-        ratio = torch.as_tensor(gap) / torch.as_tensor(evaluate(order, inner))
-        ratios.append(ratio.detach().item())
-    scope.used.add(key)
-    report.numbers += len(ratios)
-    if not all(0.7 < b / a < 1.4 for a, b in itertools.pairwise(ratios)):
-        raise RelationError(
-            f"the remainder is not of this order: ratios {', '.join(f'{r:.3g}' for r in ratios)}"
-        )

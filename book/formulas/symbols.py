@@ -17,9 +17,9 @@ import yaml
 
 from book.chapters import ROOT
 from book.formulas import algebra
+from book.formulas.call import Call
 from book.formulas.names import PREFIXES, Names, Symbol, symbol
 from book.formulas.reading import FormulaError, closed, read
-from book.formulas.relations import Call
 from book.formulas.values import Expectation, Over, Scope, evaluate
 
 FOLDER = ROOT / "book/symbols"

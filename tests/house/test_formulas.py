@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from book.formulas.call import Call, RelationError
 from book.formulas.mutants import mutants, sample, verdict
 from book.formulas.names import parsed
 from book.formulas.reading import FormulaError, read, spell
-from book.formulas.relations import Call, RelationError, holds
+from book.formulas.relations import holds
 from book.formulas.values import Expectation, Over, signs
 
 
