@@ -28,7 +28,7 @@ from fontTools.ttLib import TTFont
 from PIL import Image, ImageDraw, ImageFont
 
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("explorer.js", "pages.js", "site.js")
+SCRIPTS = ("explorer.js", "pages.js", "site.js", "symbols.js")
 # What the search page needs of Sphinx. doctools and the options are used by searchtools.
 SEARCH = (
     "documentation_options.js",

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from book import lint_facts
-from book.chapters import chapters, read, tagged, tags, without_code
+from book import lint_facts, lint_symbols
+from book.chapters import chapters, read, tagged, tags, topic, without_code
 from book.facts import LINK
 from book.finding import SEEDS_AT_LEAST
 
@@ -207,6 +207,13 @@ def _outputs(i: int, cell: Any) -> Iterator[str]:
                 yield f"cell {i} shows a figure without alt text"
 
 
+def _symbols(path: Path) -> list[str]:
+    """A chapter of the book has a table of its symbols; a notebook from elsewhere has none."""
+    if path.resolve() not in [p.resolve() for p in chapters()]:
+        return []
+    return lint_symbols.problems(topic(path), displayed(read(path)))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Print the problems of the notebooks named, or of the whole book. Returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -217,9 +224,9 @@ def main(argv: list[str] | None = None) -> int:
     found = [
         f"{path.name}: {problem}"
         for path in named or chapters()
-        for problem in problems(read(path))
+        for problem in [*problems(read(path)), *_symbols(path)]
     ]
-    found += [] if named else lint_facts.house()
+    found += [] if named else [*lint_facts.house(), *lint_symbols.house()]
     print("\n".join(found) or "nothing to complain of")
     return 1 if found else 0
 

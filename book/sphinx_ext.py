@@ -34,8 +34,8 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from book import checked, errata, facts, glossary, lean, names, quiz
-from book.chapters import ROOT
+from book import checked, errata, facts, glossary, lean, names, quiz, symbol_pages
+from book.chapters import ROOT, topic
 
 logger = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
@@ -87,7 +87,8 @@ def _inline(self: HTML5Translator, node: nodes.math) -> None:
 def _display(self: HTML5Translator, node: nodes.math_block) -> None:
     number = get_node_equation_number(self, node) if node["number"] else ""
     anchor = f' id="{node["ids"][0]}"' if node.get("ids") else ""
-    self.body.append(f'<div class="math-display"{anchor}>{_mathml(self, node, display=True)}')
+    mathml = node.get("tp-mathml") or _mathml(self, node, display=True)
+    self.body.append(f'<div class="math-display"{anchor}>{mathml}')
     if number:
         self.body.append(f'<span class="eqno">({number})')
         self.add_permalink_ref(node, "Link to this equation")
@@ -224,6 +225,7 @@ _MADE = {
     "glossary": glossary.as_markdown,
     "names": names.as_markdown,
     "quiz": quiz.as_markdown,
+    "symbols": symbol_pages.as_markdown,
     "take-away": _take_away,
 }
 
@@ -266,6 +268,18 @@ def _tested_with(app: Sphinx, doctree: Any, page: str) -> None:
         address = app.builder.get_relative_uri(page, "book/pages/checked")
         box += nodes.reference("", "How it is checked", refuri=address, internal=True)
         opening.parent.insert(opening.parent.index(opening) + 1, box)
+
+
+def _symbols(app: Sphinx, doctree: Any, page: str) -> None:
+    """The displayed formulas of a chapter get symbols that answer, and the page what they say."""
+    if not page.startswith("notebooks/") or app.builder.format != "html":
+        return
+    symbols = symbol_pages.PageSymbols(topic(Path(f"{page}.ipynb")))
+    for node in doctree.findall(nodes.math_block):
+        if mathml := symbols.formula(node.get("label") or "", node.astext()):
+            node["tp-mathml"] = mathml
+    if island := symbols.island():
+        doctree += nodes.raw("", island, format="html")
 
 
 def _only_ours(
@@ -408,6 +422,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", _name_facts)
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _facts)
+    app.connect("doctree-resolved", _symbols)
     app.connect("doctree-resolved", _tested_with)
     app.connect("html-page-context", _only_ours, priority=900)
     # After the theme, which writes its colours for code at that moment.

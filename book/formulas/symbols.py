@@ -66,10 +66,10 @@ def table(topic: str, folder: Path = FOLDER) -> dict[str, list[Meaning]]:
     return found
 
 
-def meaning(topic: str, label: str, key: str) -> Meaning | None:
+def meaning(topic: str, label: str, key: str, folder: Path = FOLDER) -> Meaning | None:
     """What a symbol of a chapter means in one formula; None if its table does not say."""
-    rows = table(topic).get(key, [])
-    return next((r for r in rows if label in r.only), next((r for r in rows if not r.only), None))
+    found = table(topic, folder).get(key, [])
+    return next((r for r in found if label in r.only), next((r for r in found if not r.only), None))
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class Occurrence:
     meaning: Meaning | None
 
 
-def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
+def occurrences(latex: str, topic: str, label: str, folder: Path = FOLDER) -> list[Occurrence]:
     """Every symbol that a formula prints, in the order of the source."""
-    names = Names(table(topic))
+    names = Names(table(topic, folder))
     found: list[Occurrence] = []
     skipped: set[int] = set()
     within: set[int] = set()  # scripts that belong to a name, with all below them
@@ -102,7 +102,11 @@ def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
                         skipped |= taken
                         within |= taken
                         end = after.stop if not hit[1] + hit[2] else second.end
-                        found.append(_occurrence(first.start, end, hit[0], topic, label))
+                        found.append(
+                            Occurrence(
+                                first.start, end, hit[0], meaning(topic, label, hit[0], folder)
+                            )
+                        )
         if id(node) in skipped:
             skipped |= {id(kid) for kid in node.kids if id(node) in within}
             within |= {id(kid) for kid in node.kids if id(node) in within}
@@ -121,12 +125,8 @@ def occurrences(latex: str, topic: str, label: str) -> list[Occurrence]:
             found.append(Occurrence(node.start, one.stop, one.letter, None))
         else:
             end = one.stop if not hit[1] + hit[2] else closed(latex, node)
-            found.append(_occurrence(node.start, end, hit[0], topic, label))
+            found.append(Occurrence(node.start, end, hit[0], meaning(topic, label, hit[0], folder)))
     return sorted(found, key=lambda o: o.start)
-
-
-def _occurrence(start: int, end: int, key: str, topic: str, label: str) -> Occurrence:
-    return Occurrence(start, end, key, meaning(topic, label, key))
 
 
 # What is typography or a sign of mathematics, not a symbol that could mean something else.

@@ -183,6 +183,8 @@
     const near = new IntersectionObserver((entries) => {
       for (const { isIntersecting, target } of entries) {
         if (!isIntersecting) continue;
+        // A formula whose symbols answer is a stop already, and its arrow keys lead along it.
+        if (target.matches(".math-display[role]")) continue;
         if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
         else target.removeAttribute("tabindex");
       }

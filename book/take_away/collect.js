@@ -79,6 +79,12 @@
     } else fold.replaceWith(make("div", "tp-aside", ...fold.childNodes));
   }
 
+  // ---- symbols that answer (static/symbols.js) do so on a screen
+  all("math [data-s]").forEach((symbol) => symbol.removeAttribute("data-s"));
+  all(".math-display[role]").forEach((box) => {
+    for (const name of ["role", "aria-label", "aria-describedby"]) box.removeAttribute(name);
+  });
+
   // ---- MathML 3, the version of e-readers, sets these two on fewer elements than browsers do
   all("math *:is([scriptlevel], [displaystyle]):not(mstyle)").forEach((node) => {
     const style = document.createElementNS(node.namespaceURI, "mstyle");
