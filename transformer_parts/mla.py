@@ -155,10 +155,11 @@ class MultiHeadLatentAttention(nn.Module):
             (q_down_proj, kv_down_proj, out_proj), as DeepSeek's `attention_bias`.
 
     Parameters, in brackets the names of the attention layer in DeepSeek's checkpoints,
-    whose tensors fit as they are: q_proj (q_proj), or q_down_proj (q_a_proj), q_norm (q_a_layernorm) and
-    q_up_proj (q_b_proj); kv_down_proj (kv_a_proj_with_mqa), kv_norm (kv_a_layernorm),
-    kv_up_proj (kv_b_proj), out_proj (o_proj). Per head, queries are (nope, rope) and
-    kv_up_proj gives (key, value); RoPE takes neighbouring features as its pairs.
+    whose tensors fit as they are: q_proj (q_proj), or q_down_proj (q_a_proj), q_norm
+    (q_a_layernorm) and q_up_proj (q_b_proj); kv_down_proj (kv_a_proj_with_mqa), kv_norm
+    (kv_a_layernorm), kv_up_proj (kv_b_proj), out_proj (o_proj). Per head, queries are
+    (nope, rope) and kv_up_proj gives (key, value); RoPE takes neighbouring features as
+    its pairs.
 
     Raises:
         ValueError: on a size below 1, or an odd `qk_rope_head_dim`.
