@@ -15,7 +15,7 @@ from .reading import Seen, check_explorer, says
 )
 def test_which_tensors_grow_with_the_square_of_the_length():
     s, t, heads = 100, 280, 4
-    source, target = (np.empty((heads, n, 512 // heads)) for n in (s, t))
+    source, target = (np.zeros((heads, n, 512 // heads)) for n in (s, t))
     scores = [
         q @ k.swapaxes(1, 2) for q, k in ((source, source), (target, target), (target, source))
     ]

@@ -1,0 +1,104 @@
+"""The explorers of chapter 6: formulas in NumPy, half precision step by step."""
+
+import math
+
+import numpy as np
+
+from book.explorer import Lines
+
+from .reading import Seen, check_explorer, says
+
+
+@check_explorer("explore-beta", {"β": "3"})
+def test_swish_at_three_lies_close_to_relu():
+    x = np.arange(-60, 61) / 10
+    gate = 1 / (1 + np.exp(-3 * x))
+    fine = np.linspace(-6, 6, 120_001)
+    swish = fine / (1 + np.exp(-3 * fine))
+    far = (fine.clip(0) - swish).max()
+    return Seen(
+        says(
+            "At β = {} its smallest value is {}, near x = {}, and its slope at {} is {}; on "
+            "[{}, {}] it is {} or less below ReLU",
+            *(3, swish.min(), fine[swish.argmin()], 0, 0.5, -6, 6, far),
+        ),
+        Lines("value", x, {"Swish": x * gate, "ReLU": x.clip(0)}, "x", "value"),
+        Lines("slope", x, {"Swish": gate + 3 * x * gate * (1 - gate)}, "x", "slope"),
+    )
+
+
+@check_explorer("explore-c", {"c": "0.047"})
+def test_the_error_of_the_tanh_form_with_another_constant():
+    def error_of_phi(x):
+        phi = np.array([math.erf(v / math.sqrt(2)) for v in x])
+        return np.abs(np.tanh(math.sqrt(2 / math.pi) * (x + 0.047 * x**3)) - phi) / 2
+
+    x, wide = np.arange(1, 121) / 20, np.arange(1, 6001) / 1000
+    error = wide * error_of_phi(wide)
+    return Seen(
+        says(
+            "With c = {} the error for GELU is at most {}, near x = {}; the error for Φ is at most "
+            "{}",
+            *(0.047, error.max(), wide[error.argmax()], error_of_phi(wide).max()),
+        ),
+        Lines(
+            "error of the tanh form",
+            x,
+            # Where both have run out of digits, the curve ends at the lower limit.
+            {"GELU": np.maximum(x * error_of_phi(x), 1e-9)},
+            "x",
+            "absolute error",
+            yscale="log",
+        ),
+    )
+
+
+@check_explorer("explore-alpha", {"α": "2"})
+def test_above_one_the_maximum_is_another_function():
+    x = np.arange(-30, 31) / 10
+    leaky = [v if v > 0 else 2 * v for v in x]
+    largest = [max(v, 2 * v) for v in x]
+    gap = np.abs(np.subtract(leaky, largest)).max()
+    # At a tie torch takes the mean of both slopes.
+    return Seen(
+        says(
+            "At α = {} the two forms are up to {} apart on [{}, {}]; the slope at {} is {} for the "
+            "maximum and {} for Leaky ReLU",
+            *(2, gap, -3, 3, 0, (1 + 2) / 2, 2),
+        ),
+        Lines("value", x, {"x > 0 ? x : αx": leaky, "max(x, αx)": largest}, "x", "value"),
+    )
+
+
+@check_explorer("explore-nan", {"dtype": "float16", "function": "softplus"})
+def test_softplus_by_hand_overflows_in_half_precision():
+    half = np.float16
+    sizes = 10 ** (np.arange(-16, 17) / 4)
+    # The smallest number of this dtype whose power of e is none.
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = np.arange(0, 0x7C00, dtype=np.uint16).view(half)
+        breaks = float(numbers[np.isinf(np.exp(numbers))][0])
+        x = sizes.astype(half)
+        power = np.exp(x)
+        value = np.log(half(1) + power)
+        slope = half(1) / (half(1) + power) * power
+    exact = x.astype(float)
+    title = {"xscale": "log", "yscale": "log"}
+
+    def seen(right, mine):
+        mine = np.where(np.isfinite(mine), mine.astype(float), np.nan)
+        return {"exact": np.maximum(right, 1e-6), "by hand": np.maximum(mine, 1e-6)}
+
+    return Seen(
+        says(
+            "softplus by hand in float16: the value breaks at x = {}, the slope breaks at x = {}",
+            *(breaks, breaks),
+        ),
+        *(
+            Lines(name, sizes, curves, "|x|", "size, at least 1e-6", **title)
+            for name, curves in {
+                "size of the value": seen(np.logaddexp(0, exact), value),
+                "size of the slope": seen(1 / (1 + np.exp(-exact)), slope),
+            }.items()
+        ),
+    )

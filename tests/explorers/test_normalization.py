@@ -1,0 +1,126 @@
+"""The explorers of chapter 8: torch's norms, their formulas, and half precision step by step."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from book.explorer import Bars, Heat, Lines
+
+from .reading import Seen, check_explorer, says
+
+
+@check_explorer(
+    "explore-epsilon",
+    {"size of the row, power of ten": "-2.5", "ε": "0.001", "ε stands": "outside the root"},
+)
+def test_how_much_of_a_small_row_survives_epsilon():
+    exponents = np.arange(-60, 11) / 10
+    rows = torch.tensor([[1.0, -1.0]]) * torch.tensor(10.0**exponents)[:, None]
+    inside = F.rms_norm(rows, (2,), eps=1e-3)[:, 0].numpy()
+    outside = [r / (1e-3 + r) for r in 10.0**exponents]
+    there = exponents.tolist().index(-2.5)
+    this = np.full(71, np.nan)
+    this[there] = outside[there]
+    return Seen(
+        says(
+            "A row of size {} comes out with size {} if ε = {} stands outside the root, and with "
+            "size {} if it stands inside the root",
+            *(10**-2.5, outside[there], 0.001, inside[there]),
+        ),
+        Lines(
+            "what comes out, for every size that goes in",
+            10.0**exponents,
+            {"inside the root": inside, "outside the root": outside, "this row": this},
+            "size of the row",
+            "size of the result",
+            xscale="log",
+        ),
+    )
+
+
+@check_explorer("explore-offset", {"offset added to every feature": "-2"})
+def test_an_offset_reaches_rms_norm_alone():
+    # The row that the chapter chose, of mean zero.
+    row = np.array([1.2, -0.7, 0.3, -1.5, 0.9, -0.2])
+    assert abs(row.mean()) < 1e-12
+    x = row - 2
+    layer = row / np.sqrt((row**2).mean() + 1e-5)
+    rms = x / np.sqrt((x**2).mean())
+    return Seen(
+        says(
+            "Offset {}: LayerNorm's first entry is {}, as without an offset. RMSNorm's is {}, and "
+            "the mean of its output is {}",
+            *(-2, layer[0], rms[0], rms.mean()),
+        ),
+        Bars("input", list("123456"), {"x": x}, "feature", "value"),
+        Bars("output", list("123456"), {"LayerNorm": layer, "RMSNorm": rms}, "feature", "value"),
+    )
+
+
+@check_explorer(
+    "explore-axis",
+    {
+        "norm": "BatchNorm",
+        "how unequal the features are": "1.5",
+        "how unequal the tokens are": "3",
+    },
+)
+def test_batch_norm_makes_features_equal_and_not_tokens():
+    torch.manual_seed(3)
+    noise = torch.randn(8, 10).numpy()
+    x = [
+        [noise[i, j] * np.exp(1.5 * j / 9) + 3 * (2 * i / 7 - 1) for j in range(10)]
+        for i in range(8)
+    ]
+    x = np.array(x)
+    y = (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5)
+    tokens, features = np.sqrt((y**2).mean(1)), np.sqrt((y**2).mean(0))
+    return Seen(
+        says(
+            "BatchNorm: the sizes of the tokens are not the same, from {} to {}; those of the "
+            "features are all the same, from {} to {}",
+            *(tokens.min(), tokens.max(), features.min(), features.max()),
+        ),
+        Heat(
+            "the numbers, from low to high",
+            y,
+            "feature",
+            "token",
+            limits=(-3, 3),
+            diverging=True,
+        ),
+        Bars(
+            "size of each token", list("01234567"), {"token": tokens}, "token", "root mean square"
+        ),
+        Bars(
+            "size of each feature",
+            list("0123456789"),
+            {"feature": features},
+            "feature",
+            "root mean square",
+        ),
+    )
+
+
+@check_explorer("explore-half", {"size of the entries, power of ten": "-3", "dtype": "float16"})
+def test_squares_of_small_entries_in_half_precision():
+    half, single = np.float16, np.float32
+    x = (np.array([1, -2, 0.5, 1.5]) * 1e-3).astype(half)
+    mean = half((x * x).astype(single).mean())  # each square is rounded, and then the mean
+    here = x * half(1 / np.sqrt(single(mean + half(1e-5))))
+    exact = x.astype(float) / np.sqrt((x.astype(float) ** 2).mean() + 1e-5)
+    in_single = x.astype(single) / np.sqrt((x.astype(single) ** 2).mean() + single(1e-5))
+    results = {
+        "squared in this dtype": here,
+        "squared in float32": in_single.astype(half),
+        "exact": exact,
+    }
+    sizes = [np.sqrt((y.astype(float) ** 2).mean()) for y in results.values()]
+    return Seen(
+        says(
+            "float16, entries around {}: the result has size squared in this dtype {}, squared in "
+            "float32 {}, exact {}",
+            *(1e-3, *sizes),
+        ),
+        Bars("result", list("1234"), results, "feature", "value"),
+    )
