@@ -68,14 +68,11 @@ def entries(inner: Node) -> list[Node]:
 
 
 def raised(inner: Node) -> list[Node]:
-    r"""The parts of a superscript: `C(h)` and `(h)\\top` are two, `2k` and `-1/2` are one."""
+    r"""The parts of a superscript: `C(h)` and `(h)\top` are two, `2k` and `i(m-n)t` are one."""
     kids = inner.kids if inner.kind == "term" else [inner]
-    kinds = {k.kind for k in kids}
-    if (
-        len(kids) > 1
-        and kinds <= {"name", "paren"}
-        and ("paren" in kinds or spell(kids[-1]) == "\\top")
-    ):
+    last = kids[:-1] if spell(kids[-1]) == "\\top" else kids
+    named = [k.kind for k in last[:-1]] == ["name"] * (len(last) - 1)
+    if len(kids) > 1 and named and (last[-1].kind == "paren" or last is not kids):
         return list(kids)
     return [inner]
 

@@ -76,6 +76,9 @@ TRUE = [
     (r"dW_\text{in}=2\,dW_\text{out}", {r"dW_\text{in}": 2 * W, r"dW_\text{out}": W}),
     (r"\operatorname{diag}(W_{:,k})=D^{(k)}",
      {"W": W, "D": torch.stack([torch.diag(c) for c in W.T])}),
+    (r"e^{\mathrm i(m-n)\theta}=z", {
+        "e": math.e, r"\mathrm i": 1j, "m": 5, "n": 2, r"\theta": 0.3,
+        "z": complex(math.cos(0.9), math.sin(0.9))}),
     (r"\sin n\omega\,\cos n\omega=\tfrac12\sin 2n\omega", {"n": 3, r"\omega": 0.4}),
     (r"\ln\sum_ke^{z_k}=l", {"z": z, "e": math.e, "l": z.logsumexp(0)}),
     (r"\sin^2a+\cos^2a=1", {"a": 0.7}),
