@@ -467,7 +467,7 @@ def attention_intensity(
     """Arithmetic intensity of attention with a cache, in FLOPs per byte.
 
     Counted are the two products with keys and values, and each of queries, keys,
-    values and outputs crossing the memory bus once: the scores stay in the kernel.
+    values and outputs moved to or from memory once: the scores stay in the kernel.
 
     Args:
         num_heads: query heads, H.
