@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -216,7 +216,7 @@ def say(latex: str) -> str:
         kind = found.lastgroup
         match kind:
             case "in" | "one" | "word":
-                word = (found["in"] or found["one"] or "").strip()
+                word = (found["in"] or found["one"] or "").replace(r"\_", " ").strip()
                 said.append(word if len(word) > 1 else _letter(word))
             case "style":
                 said.append({"mathcal": "script", "mathbb": ""}.get(found["style"], "bold"))
@@ -295,7 +295,9 @@ def as_markdown(folder: Path = FOLDER) -> str:
             title = f"### {path.stem[:2]} · {_title(path)}"
             parts += [title, "\n".join(_table(own))]
     shared = [Row(one, everywhere[one]) for one in rows("common", folder) if one in everywhere]
-    return "\n\n".join(["### In every chapter", "\n".join(_table(shared)), *parts]) + "\n"
+    places = {label: path.stem[:2] for path in chapters() for label, _ in displayed(read(path))}
+    whole = "\n".join(_table(shared, places))
+    return "\n\n".join(["### In every chapter", whole, *parts]) + "\n"
 
 
 def _title(path: Path) -> str:
@@ -304,14 +306,16 @@ def _title(path: Path) -> str:
     return re.sub(r"^(?:Chapter )?\d+\s*[·:.]\s*", "", title)
 
 
-def _table(found: list[Row]) -> Iterator[str]:
+def _table(found: list[Row], places: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The rows of a table; with `places`, the formulas are named with their chapters."""
     yield "| symbol | meaning | shape | role | formulas |"
     yield "| --- | --- | --- | --- | --- |"
     for one in sorted(found, key=lambda row: (ROLE_ORDER[row.meaning.role], _sorted(row))):
         m = one.meaning
         shape = f"${m.shape}$" if _told(m.shape) else ("any" if m.shape == "*" else "")
         count = len(one.labels)
-        first = f"{{eq}}`{one.labels[0]}`"
+        label = one.labels[0]
+        first = f"chapter {places[label]}, {{eq}}`{label}`" if places else f"{{eq}}`{label}`"
         formulas = first if count == 1 else f"{count}, first {first}"
         yield f"| ${m.key}$ | {m.name} | {shape} | {m.role} | {formulas} |"
 
