@@ -169,7 +169,7 @@ def rows(page):
     return found
 
 
-def page_agrees_with_the_notebooks():
+def check_page_against_the_notebooks():
     """The chapters in the page's table; each row and the sums are those of the notebooks."""
     told = rows(checked.as_markdown())
     expected = {}
@@ -190,14 +190,14 @@ def page_agrees_with_the_notebooks():
 
 def test_the_table_of_this_build_agrees_with_the_notebooks():
     """Nothing is measured before the notebooks have run; what is, is theirs."""
-    page_agrees_with_the_notebooks()
+    check_page_against_the_notebooks()
 
 
 def test_a_table_of_all_chapters_agrees_with_the_notebooks(folder):
     for path in chapters():
         values = measured.counted(read(path)) | {"file": measured.fingerprint(path)}
         measured.record("notebook", path.stem, RUN | values)
-    assert len(page_agrees_with_the_notebooks()) == len(chapters())
+    assert len(check_page_against_the_notebooks()) == len(chapters())
 
 
 def test_the_counts_of_a_harmed_copy_would_be_noticed_and_its_run_is_not_shown(folder):
@@ -205,7 +205,7 @@ def test_the_counts_of_a_harmed_copy_would_be_noticed_and_its_run_is_not_shown(f
     harmed = RUN | measured.counted(read(path)) | {"cells": 39, "figures": 0}
     measured.record("notebook", path.stem, harmed)
     with pytest.raises(AssertionError):
-        page_agrees_with_the_notebooks()
+        check_page_against_the_notebooks()
     measured.record("notebook", path.stem, harmed | {"file": "of a copy"})
     assert rows(checked.as_markdown()) == {}
 

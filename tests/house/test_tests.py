@@ -8,7 +8,7 @@ from book.chapters import ROOT
 
 FILES = sorted((ROOT / "tests").rglob("*.py"))
 # Calls that assert: pytest's own, torch's, and helpers whose names say so.
-ASSERTING = ("assert", "check_", "raises", "fail", "gradcheck", "witness")
+ASSERTING = ("assert", "check_", "raises", "fail", "gradcheck", "witness", "holds")
 
 
 def asserts(node):
