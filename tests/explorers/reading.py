@@ -288,13 +288,18 @@ CHECKS: list[Check] = []
 
 @contextlib.contextmanager
 def _exact() -> Iterator[None]:
-    """The chapters compute in float64; their random numbers come from it too."""
-    before = torch.get_default_dtype()
+    """The chapters compute in float64; their random numbers come from it too.
+
+    One thread: the models are tiny, and more would only wait for each other.
+    """
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
 
 
 def check_explorer(cell: str, at: dict[str, str]) -> Any:
