@@ -126,7 +126,7 @@
   const follow = () => requestAnimationFrame(() => {
     if (!shown) return;
     const { bottom, top } = shown.getBoundingClientRect();
-    if (bottom < 0 || top > innerHeight) hide();
+    if (!shown.isConnected || bottom < 0 || top > innerHeight) hide();
     else place();
   });
   addEventListener("scroll", follow, { capture: true, passive: true });
