@@ -104,7 +104,7 @@ def _rstd(x: Tensor, dims: list[int], eps: float) -> Tensor:
     """1 / sqrt(mean square + eps). A vector norm needs no tensor of squares."""
     d = math.prod(x.shape[min(dims) :])
     norm = torch.linalg.vector_norm(x, dim=dims, keepdim=True)
-    # eps + norm * norm / d in one call: for a single token the calls are what costs.
+    # eps + norm * norm / d, in one call in place of three.
     mean = torch.addcmul(torch.full_like(norm, eps), norm, norm, value=1 / d)
     return mean.rsqrt_()
 
@@ -196,7 +196,7 @@ def rms_norm(
     if weight is None:
         weight = h.new_ones(h.shape[-len(dims) :])
     weight = weight if weight.dtype == h.dtype else weight.to(h.dtype)
-    # Where no gradient is asked for, the detour would cost more than a small norm.
+    # Where no gradient is asked for, there is nothing to keep for the backward pass.
     apply = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
     y: Tensor = apply(h, weight, eps)
     return y if y.dtype == x.dtype else y.to(x.dtype)

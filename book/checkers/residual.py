@@ -411,8 +411,8 @@ _DEEPNORM = Exercise(
         ),
         WrongAnswer(
             "1.15 in place of 0.87",
-            "This is the library's constant, which divides by 1/1.15 where the paper multiplies "
-            "by 0.87.",
+            "This is the constant of the library torchscale: it multiplies by 1.15 where the paper "
+            "multiplies by 0.87.",
             _encoder(lambda n, m, alpha, beta: (alpha, 1.15 * beta / 0.87)),
         ),
         WrongAnswer(
