@@ -1,0 +1,1 @@
+"""A package, because tests/parts has modules of the same subjects."""

@@ -1,0 +1,81 @@
+"""Chapter 05: what its exercises and questions print, and from where it is known."""
+
+import torch
+import torch.nn.functional as F
+
+from book.formulas.relations import Call
+
+from .map import quadratic
+from .texts import Entries, Formula, LeftOut, draw, oracle
+
+Q, K, V = draw(4, 3), draw(6, 3, seed=1), draw(6, 5)
+D_OUT = draw(4, 5, seed=2)
+
+
+def backward():
+    """All gradients of one head, by autograd; the reference agrees."""
+    scores = (torch.einsum("ic,jc->ij", Q, K) / 3**0.5).requires_grad_()
+    weights = scores.softmax(-1)
+    value = V.clone().requires_grad_()
+    d_weights, d_value = torch.autograd.grad(weights @ value, (weights, value), D_OUT,
+                                             retain_graph=True)  # fmt: skip
+    [d_scores] = torch.autograd.grad(weights, scores, d_weights)
+    d_query, d_key, _ = oracle("attention.backward")(D_OUT, Q, K, V, 3**-0.5)
+    return {
+        "A": weights.detach(), "a": weights.detach(), "dA": d_weights, "dV": d_value, "dO": D_OUT,
+        "V": V, "ds": d_scores, "q": Q, "k": K, "dq": d_query, "dk": d_key, r"d_\text{head}": 3,
+    }  # fmt: skip
+
+
+def some(*names):
+    return {name: value for name, value in backward().items() if name in names}
+
+
+def one_head():
+    return {
+        "O": F.scaled_dot_product_attention(Q, K, V, scale=0.7), "Q": Q, "K": K, "V": V,
+        r"\text{scale}": 0.7, r"\operatorname{softmax}": lambda s: s.softmax(-1),
+    }  # fmt: skip
+
+
+ENTRIES: Entries = {
+    ("ex-attention-sdpa", r"-\infty"): Formula(
+        lambda: {"f": lambda s: torch.full((3,), float(s)).softmax(-1).isnan().sum()},
+        claim="f(@0)=3",
+        says=("is nan",),
+    ),
+    ("ex-attention-leak", "10^{-9}"): LeftOut("a tolerance, compared with the reference"),
+    ("ex-attention-backward", r"\operatorname{softmax}(\text{scale}\cdot QK^\top)V"): Formula(
+        one_head, claim="O=@0"
+    ),
+    ("ex-attention-backward", r"QK^\top"): Formula(
+        lambda: {"S": torch.einsum("ic,jc->ij", Q, K), "Q": Q, "K": K},
+        claim="S=@0",
+        says=("through the product",),
+    ),
+    ("ex-attention-backward", "dA"): Formula(
+        lambda: some("ds", "a", "dA"),
+        claim=r"ds_{ij}=a_{ij}\left({@0}_{ij}-\sum_ka_{ik}{@0}_{ik}\right)",
+        says=("subtracts its mean under the weights of that row, and multiplies by the weights",),
+    ),
+    ("ex-attention-bug-hunt", "XW"): Formula(
+        lambda: {"Y": F.linear(draw(4, 3), draw(5, 3)), "X": draw(4, 3), "W": draw(5, 3).T},
+        claim="Y=@0",
+    ),
+    (
+        "When does the quadratic part dominate?",
+        r"4T^2d_\text{model}", r"24\,Td_\text{model}^2", r"T=6\,d_\text{model}",
+        r"d_\text{ff}=4\,d_\text{model}",
+    ): Formula(
+        quadratic, claim=r"C=@0,\qquad P=@1\text{ for }@3,\qquad @0=@1\iff @2"
+    ),
+    ("Write the backward pass.", r"dV=A^\top dO", r"dA=dO\,V^\top"): Formula(
+        lambda: some("dV", "A", "dO", "dA", "V"), claim=r"@0,\qquad @1"
+    ),
+    ("Write the backward pass.", r"dq_i=\sum_jds_{ij}k_j/\sqrt{d_\text{head}}"): Formula(
+        lambda: Call(some("dq", "ds", "k", r"d_\text{head}"), ranges={"i": range(4)})
+    ),
+    ("Write the backward pass.", r"dk_j=\sum_ids_{ij}q_i/\sqrt{d_\text{head}}"): Formula(
+        lambda: Call(some("dk", "ds", "q", r"d_\text{head}"), ranges={"j": range(6)})
+    ),
+}  # fmt: skip

@@ -1,0 +1,151 @@
+"""Chapter 15: what its exercises and questions print, and from where it is known."""
+
+import torch
+import torch.nn.functional as F
+
+from book.checkers import exercise
+from book.formulas.relations import Call
+
+from .texts import Code, Entries, Formula, draw, oracle, row
+
+LLAMA = {r"n_\text{vocab}": 128256, "d": 4096, "L": 32, "H": 32, "G": 8,
+         r"d_\text{head}": 128, r"d_\text{ff}": 14336}  # fmt: skip
+
+
+def unequal():
+    """A model of the exercise whose heads are wider than d_model / num_heads."""
+    for case in exercise("decoder.parameter_count").cases:
+        _, d_model, _, heads, _, head_dim, *_ = case.inputs()
+        if heads * head_dim != d_model:
+            return {"H": heads, r"d_\text{head}": head_dim, r"d_\text{model}": d_model}
+    raise AssertionError("no case has such heads")
+
+
+def absent():
+    return {"hf": {"null": None}, "key": "absent"}, {"null": None}.get("null")
+
+
+def cut():
+    logits = row(0.3, 2.0, -1.0, 1.1)
+    return {"y": oracle("decoder.top_p")(logits, 0.6), "z": logits}
+
+
+def sorted_mask():
+    """Which tokens are dropped, known in the sorted order, and in that of the tokens."""
+    logits, drop = draw(2, 5), torch.zeros(2, 5, dtype=torch.bool)
+    drop[0, 3:], drop[1, 1:] = True, True
+    index = logits.argsort(-1, descending=True)
+    want = torch.stack([
+        torch.tensor([bool(drop[i][(logits[i] > logits[i, v]).sum()]) for v in range(5)])
+        for i in range(2)
+    ])  # fmt: skip
+    return {"mask": drop, "index": index}, want
+
+
+def permuted():
+    weight = draw(6, 1)
+    new = oracle("decoder.permute")(weight, 1)
+    return Call({"v": weight[:, 0], "w": new[:, 0], r"d_\text{head}": 6}, ranges={"k": range(3)})
+
+
+def halves():
+    """Rows by head, half and place."""
+    weight = draw(18, 4)
+    rows = [[weight[6 * h + 3 * p : 6 * h + 3 * p + 3] for p in range(2)] for h in range(3)]
+    want = torch.stack([torch.stack(head) for head in rows])
+    return {"unflatten": weight.unflatten, "num_heads": 3}, want
+
+
+def normalised():
+    q, gain = draw(1, 2, 3, 4), draw(4, seed=1)
+    want = q / (q.square().mean(-1, keepdim=True) + 0.3).sqrt() * gain
+    return {"q": q, "q_gain": gain, "eps": 0.3}, want
+
+
+def scaled():
+    """Scores of the reference where nothing is turned; rows of norm 2, so eps changes them."""
+    q, k, gain, eps = draw(3, 4), draw(5, 4), draw(4, seed=1), 1e-3
+    still = torch.ones(5, 2).double(), torch.zeros(5, 2).double()
+    scores = oracle("decoder.qk_norm")(
+        q[None, None], k[None, None, :3], gain, gain, still[0][:3], still[1][:3], eps
+    )
+    norm = [F.rms_norm(x, (4,), gain, eps) for x in (q, k[:3])]
+    return {"s": scores[0, 0], "q": norm[0], "k": norm[1], r"d_\text{head}": 4}
+
+
+def shared():
+    """The key-value head of each query head: that whose value the reference returns."""
+    heads, groups, d = 6, 2, 2
+    q = draw(1, heads, 1, d)
+    k = torch.zeros(1, groups, 1, d).double()
+    v = torch.arange(groups).double()[None, :, None, None].expand(1, groups, 1, d)
+    empty = torch.zeros(1, groups, 0, d).double()
+    table = torch.ones(1, d // 2).double()
+    out, _, _ = oracle("decoder.cached_step")(q, k, v, empty, empty, table, 0 * table)
+    return {"g": out[0, :, 0, 0], "H": heads, "G": groups}
+
+
+def step(which):
+    """One half of a block, with the other half doing nothing."""
+    x, w = draw(3, 4), draw(4, 4)
+    parts = {"GQA": lambda t: t @ w, "SwiGLU": lambda t: F.silu(t) @ w}
+    norm = torch.nn.RMSNorm(4, eps=1e-5, dtype=torch.float64)
+    used = [parts[name] if name == which else torch.zeros_like for name in parts]
+    y = oracle("transformer.encoder_layer")(x, *used, norm, norm, True)
+    return {"x": x, "y": y.detach(), r"\operatorname{RMSNorm}": lambda t: F.rms_norm(t, (4,), None,
+            1e-5), rf"\operatorname{{{which}}}": parts[which]}  # fmt: skip
+
+
+def parameters():
+    v, d, layers, h, g, head, ff = LLAMA.values()
+    count = oracle("decoder.parameter_count")(v, d, layers, h, g, head, ff, False, False, False)
+    return {**LLAMA, "N": count}
+
+
+BLOCK = "Draw the block of a Llama. What changed since the original Transformer?"
+SETTINGS = [rf"{name}={value}" for name, value in LLAMA.items()]
+FORM = r"2n_\text{vocab}d+L\,(2d\,d_\text{head}(H+G)+3d\,d_\text{ff}+2d)+d"
+
+ENTRIES: Entries = {
+    ("ex-dec-parameters", r"Hd_\text{head}=d_\text{model}"): Formula(
+        unequal, says=("Do not assume that",), swap={"=": r"\ne "}
+    ),
+    ("ex-dec-config", "hf.get(key)"): Code(absent, ("hf[key]", "hf.get(key, 0)", "key in hf")),
+    ("ex-dec-top-p", r"-\infty"): Formula(
+        cut, claim=r"y_v=\begin{cases}z_v&\text{if }v=1\\@0&\text{otherwise}\end{cases}",
+        says=("for every token outside the nucleus",),
+    ),
+    ("ex-dec-top-p", "torch.zeros_like(mask).scatter(-1, index, mask)"): Code(
+        sorted_mask,
+        ("mask.gather(-1, index)", "mask", "torch.zeros_like(mask).scatter(0, index, mask)"),
+    ),
+    ("ex-dec-permute", "2k", r"k+d_\text{head}/2", "2k+1"): Formula(
+        permuted,
+        claim=r"w_{@0}=v_k,\qquad w_{@2}=v_{@1}",
+        says=("feature $k$ of a head goes to place $2k$, feature $k+d_\\text{head}/2$ to $2k+1$",),
+    ),
+    ("ex-dec-permute", "unflatten(0, (num_heads, 2, -1))"): Code(
+        halves, ("unflatten(0, (num_heads, -1, 2))", "unflatten(0, (2, num_heads, -1))")
+    ),
+    ("ex-dec-qk-norm", "F.rms_norm(q, q.shape[-1:], q_gain, eps)"): Code(
+        normalised,
+        ("F.rms_norm(q, q.shape[-2:], None, eps)", "F.rms_norm(q, q.shape[-1:], q_gain)",
+         "F.rms_norm(q, q.shape[-1:], None, eps)"),
+    ),
+    ("ex-dec-qk-norm", r"\sqrt{d_\text{head}}"): Formula(
+        scaled, claim=r"s=qk^\top/@0", says=("The division by",)
+    ),
+    ("ex-dec-cached-step", r"\lfloor hG/H\rfloor"): Formula(
+        shared, claim="g_h=@0", says=("uses key–value head",)
+    ),
+    (BLOCK, r"x\leftarrow x+\operatorname{GQA}(\operatorname{RMSNorm}(x))"): Formula(
+        lambda: step("GQA"), swap={r"x\leftarrow": "y="}
+    ),
+    (BLOCK, r"x\leftarrow x+\operatorname{SwiGLU}(\operatorname{RMSNorm}(x))"): Formula(
+        lambda: step("SwiGLU"), swap={r"x\leftarrow": "y="}
+    ),
+    ("How many parameters has Llama 3 8B? Show the formula.", FORM, *SETTINGS): Formula(
+        parameters,
+        claim="N=@0\\text{ for }" + ",\\ ".join(f"@{n + 1}" for n in range(len(SETTINGS))),
+    ),
+}  # fmt: skip

@@ -1,0 +1,108 @@
+"""Chapter 14: what its exercises and questions print, and from where it is known."""
+
+import math
+
+import torch
+
+from book.formulas.relations import Call
+
+from .map import flops
+from .texts import Entries, Formula, draw, oracle
+
+THETA = torch.tensor([0.9, 0.2], dtype=torch.float64)
+PLACES = {"i": 5, "j": 2}
+
+
+def turned(rows, m):
+    """Rows of two pairs, turned as complex numbers by m times each frequency."""
+    pairs = torch.view_as_complex(rows.unflatten(-1, (2, 2)).contiguous())
+    return torch.view_as_real(pairs * (1j * m * THETA).exp()).flatten(-2)
+
+
+def rotation(m):
+    """R_m of both pairs: what becomes of unit rows."""
+    return turned(torch.eye(4, dtype=torch.float64), m).T.contiguous()
+
+
+def cached_pair():
+    """A pair of the shared rotated key, as the reference stores it."""
+    x = draw(1, 2)
+    y = oracle("rope.apply")(x[None], torch.tensor([3]), 1e4)[0, 0]
+    return {"x": x[0], "a": x[0, 0], "b": x[0, 1], "c": math.cos(3), "s": math.sin(3), "y": y}
+
+
+def between():
+    x, c, w_q, w_uk = draw(6, 5), draw(6, 3), draw(5, 4), draw(3, 4)
+    q, k = torch.einsum("ic,cd->id", x, w_q), torch.einsum("ic,cd->id", c, w_uk)
+    i, j = PLACES.values()
+    return {
+        **PLACES, "q": q, "k": k, "x": x, "c": c, "W_Q": w_q, "W_{UK}": w_uk,
+        "M": oracle("mla.between")(w_q, w_uk, i, j, THETA),
+        "s": (turned(q[i], i) * turned(k[j], j)).sum(),
+    }  # fmt: skip
+
+
+def turned_row():
+    x = draw(4)
+    return {"x": x, "m": 3, "R": {3: rotation(3)}, r"\theta": THETA, "y": turned(x, 3)}
+
+
+def groups():
+    """The group whose part of the latent the reference gives to each head."""
+    heads, groups, d = 6, 3, 2
+    w_uk, _ = oracle("mla.gqa_up")(heads, groups, d)
+    first = w_uk.abs().sum(-1).argmax(-1) // d
+    return {"H": heads, "G": groups, "d": d, "g": first.double(), "n": w_uk.shape[1]}
+
+
+def some_groups(*names):
+    bound = groups()
+    return {name: bound[name] for name in names}
+
+
+def absorbed():
+    q, c, w = draw(4), draw(3), draw(3, 4)
+    return {"q": q, "c": c, "W": w, "s": torch.einsum("d,cd,c->", q, w, c)}
+
+
+def form_costs():
+    """FLOPs of both forms for one prompt, counted; each side of the bound."""
+    made = []
+    for d_c, d_h, d_v in ((5, 4, 3), (4, 6, 5), (4, 5, 3), (6, 5, 4), (3, 2, 7), (3, 4, 1)):
+        q, k, v, c = draw(4, d_h), draw(4, d_h), draw(4, d_v), draw(4, d_c)
+        naive = flops(lambda q=q, k=k, v=v: (q @ k.T) @ v)
+        wide = flops(lambda c=c: (c @ c.T) @ c)
+        made.append({"d_c": d_c, "d_h": d_h, "d_v": d_v, "N": naive, "A": wide})
+    return Call(made[0], draws=made[1:])
+
+
+ENTRIES: Entries = {
+    ("ex-mla-cache-entry", "(a,b)", r"(a\cos-b\sin,\;a\sin+b\cos)"): Formula(
+        cached_pair,
+        claim=r"x=@0,\qquad y=@1",
+        says=("turns into",),
+        swap={r"\cos": " c", r"\sin": " s"},  # the tables' entries
+    ),
+    ("ex-mla-between", "q_i=x_iW_Q", "k_j=c_jW_{UK}", "x_iMc_j^\\top"): Formula(
+        between, claim=r"@0,\qquad @1,\qquad s=@2", says=("the score is",)
+    ),
+    ("ex-mla-between", r"xR_m^\top", r"m\theta_k"): Formula(
+        turned_row,
+        claim=r"y=@0,\qquad y_{2k}=x_{2k}\cos(@1)-x_{2k+1}\sin(@1),\qquad "
+              r"y_{2k+1}=x_{2k}\sin(@1)+x_{2k+1}\cos(@1)",
+        says=("turns a pair of columns by",),
+    ),
+    ("ex-mla-between", r"R_i^\top R_j=R_{j-i}"): Formula(
+        lambda: {"R": {2: rotation(2), 7: rotation(7), 5: rotation(5)}, "i": 2, "j": 7}
+    ),
+    ("ex-mla-gqa", "2Gd"): Formula(
+        lambda: some_groups("n", "G", "d"), claim="n=@0", says=("The latent of width",)
+    ),
+    ("ex-mla-gqa", r"\lfloor h/(H/G)\rfloor"): Formula(
+        lambda: some_groups("g", "H", "G"), claim="g_h=@0", says=("belongs to group",)
+    ),
+    ("Is the absorbed form always better?", "2d_c>d_h+d_v"): Formula(
+        form_costs, claim=r"A>N\iff @0", says=("the naive form wins as long as",)
+    ),
+    ("What is absorption?", r"q(cW)^\top=(qW^\top)c^\top"): Formula(absorbed, claim="s=@0"),
+}  # fmt: skip

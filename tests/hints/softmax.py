@@ -1,0 +1,215 @@
+"""Chapter 03: what its exercises and questions print, and from where it is known."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from book.formulas.relations import Call
+
+from .texts import Code, Entries, Formula, LeftOut, draw, oracle, row
+
+SCORES = draw(5)
+P = SCORES.softmax(-1)
+E = {"e": math.e}
+
+
+def jacobian(z):
+    return torch.func.jacrev(lambda t: t.softmax(-1))(z)
+
+
+def backward():
+    dp = draw(5, seed=1)
+    dz = oracle("softmax.softmax_backward")(dp, P, -1)
+    return {"dp": dp, "p": P, "J": jacobian(SCORES), "dz": dz}
+
+
+def absolute(p):
+    return {"p": p, "A": jacobian(p.log()).abs()}
+
+
+def eigenpair(p):
+    """An eigenvector, the row with its largest entry, its eigenvalue, and the matrix."""
+    matrix = jacobian(p.log())
+    values, vectors = torch.linalg.eigh(matrix)
+    v = vectors[:, -1]
+    return {"J": matrix, "v": v, r"\lambda": values[-1]}, int(v.abs().argmax())
+
+
+def largest_entry():
+    symbols, j = eigenpair(P)
+    halves = torch.full((5,), 1e-300, dtype=torch.float64)
+    halves[[j, j - 1]] = 0.5
+    even, _ = eigenpair(halves)
+    return Call(symbols, ranges={"j": [j]}, tight=[even])
+
+
+def at_the_largest_entry(*names):
+    symbols, j = eigenpair(P)
+    return Call({name: symbols[name] for name in names}, ranges={"j": [j]})
+
+
+def row_sums():
+    def bound(p):
+        sums = absolute(p)["A"].sum(-1)
+        return {"p": p, "r": sums, "n": oracle("softmax.norm_bound")(p)}
+
+    return Call(bound(P), tight=[bound(row(0.2, 0.5, 0.3))])
+
+
+def one_large_weight():
+    def bound(p):
+        return {"p": p, r"p_\max": p.max(), "m": int(p.argmax()),
+                "r": oracle("softmax.norm_bound")(p)}  # fmt: skip
+
+    return Call(bound(row(0.1, 0.62, 0.28)), tight=[bound(row(0.3, 0.7))])
+
+
+def smoothed():
+    """The target that cross-entropy smooths, from its gradient: softmax minus target."""
+    z = SCORES.clone().requires_grad_()
+    F.cross_entropy(z, torch.tensor(2), label_smoothing=0.3).backward()
+    return {"q": P - z.grad, "z": SCORES, "c": 2, r"\varepsilon": 0.3,
+            r"\operatorname{mean}": torch.mean}  # fmt: skip
+
+
+def cross_entropy():
+    q = draw(5, seed=3).softmax(-1)
+    return {r"\ell": F.cross_entropy(SCORES, q), "z": SCORES, "q": q,
+            r"\operatorname{lse}": lambda z: z.logsumexp(-1)}  # fmt: skip
+
+
+def rescaled():
+    first, m = draw(4), draw(6).abs().max() + 3
+    return {**E, "s'": (first - m).exp().sum(), "s_1": (first - first.max()).exp().sum(),
+            "m_1": first.max(), "m": m}  # fmt: skip
+
+
+def double_softmax(which, weights):
+    """The loss of the reference at these weights, for two numbers of classes."""
+    made = [
+        {**E, "d": d, r"\ell": oracle("softmax.double_softmax_range")(d)[which], **weights(d)}
+        for d in (5, 7)
+    ]
+    return Call(made[0], draws=made[1:])
+
+
+def one_hot(place, d):
+    return F.one_hot(torch.tensor(place), d).double()
+
+
+def logits():
+    z, target = draw(4, 3), torch.tensor([2, 0, 1, 1])
+    want = oracle("softmax.cross_entropy")(z, target, 0.2)
+    return {"logits": z, "target": target, "label_smoothing": 0.2}, want
+
+
+ENTRIES: Entries = {
+    ("ex-softmax-stable", "x.amax(dim, keepdim=True)"): Code(
+        lambda: ({"x": draw(3, 4), "dim": 1}, draw(3, 4).max(1, keepdim=True).values),
+        ("x.amax(dim)", "x.amin(dim, keepdim=True)", "x.amax(keepdim=True)"),
+    ),
+    ("ex-softmax-backward", r"dp\,J=dp\operatorname{diag}(p)-(dp\,p^\top)\,p"): Formula(
+        backward, claim="dz=@0"
+    ),
+    ("ex-softmax-norm", "|J|"): LeftOut("names the matrix of absolute values"),
+    ("ex-softmax-norm", "|v|"): LeftOut("names the row of absolute values"),
+    ("ex-softmax-norm", r"|\lambda|"): LeftOut("names the absolute value of an eigenvalue"),
+    ("ex-softmax-norm", "p_j(1-p_j)", "p_jp_k"): Formula(
+        lambda: absolute(P),
+        claim=r"A_{jk}=\begin{cases}@0&\text{if }j=k\\@1&\text{otherwise}\end{cases}",
+        says=("on the diagonal and", "elsewhere"),
+    ),
+    ("ex-softmax-norm", r"\sum_{k\ne j}p_k=1-p_j"): Formula(lambda: {"p": P}),
+    ("ex-softmax-norm", r"Jv^\top=\lambda v^\top"): Formula(lambda: eigenpair(P)[0]),
+    ("ex-softmax-norm", "|v_j|"): Formula(
+        lambda: Call(
+            {**at_the_largest_entry("v").symbols, "n": eigenpair(P)[0]["v"].abs().max()},
+            ranges=largest_entry().ranges,
+        ),
+        claim="n=@0",
+    ),
+    (
+        "ex-softmax-norm",
+        r"|\lambda||v_j|=|\sum_kJ_{jk}v_k|\le|v_j|\sum_k|J_{jk}|",
+    ): Formula(largest_entry),
+    ("ex-softmax-norm", r"v_j\ne0"): Formula(
+        lambda: at_the_largest_entry("v"),
+        true={r"v_{j+1}\ne0": "another entry of this vector", r"v_j\ne{1}": "a unit vector's"},
+    ),
+    ("ex-softmax-norm", r"2p_j(1-p_j)=\frac12-\frac12(1-2p_j)^2\le\frac12"): Formula(
+        row_sums, claim=r"n=\max_jr_j,\qquad r_j=@0", says=("The row sum is",)
+    ),
+    ("ex-softmax-norm", r"p_\max\le\frac12", "p(1-p)", r"\frac12"): Formula(
+        lambda: Call(
+            {"p": 0.45, "f": lambda p: p - p * p}, draws=[{"p": 0.1}, {"p": 0.6}, {"p": 0.55}]
+        ),
+        claim=r"f(p)=@1,\qquad f'(p)>0\iff p<@2",
+        says=("rises up to",),
+    ),
+    ("ex-softmax-norm", r"p_\max>\frac12", r"1-p_\max"): Formula(
+        one_large_weight,
+        claim=r"p_j\le@1\text{ for }j\ne m,\qquad r=2p_\max(@1)\text{ for }@0",
+        says=("the others are at most",),
+    ),
+    (
+        "ex-softmax-cross-entropy",
+        "F.cross_entropy(logits, target, label_smoothing=label_smoothing)",
+    ): Code(
+        logits,
+        (
+            "F.cross_entropy(logits, target)",
+            "F.cross_entropy(logits, target, label_smoothing=label_smoothing, reduction='sum')",
+        ),
+    ),
+    ("ex-softmax-cross-entropy", r"\ell=\operatorname{lse}(z)-\sum_jq_jz_j"): Formula(
+        cross_entropy
+    ),
+    (
+        "ex-softmax-cross-entropy",
+        r"\sum_jq_jz_j=(1-\varepsilon)z_c+\varepsilon\operatorname{mean}(z)",
+    ): Formula(smoothed),
+    ("ex-softmax-merge", "e^{m_1-m}"): Formula(rescaled, claim="s'=@0s_1"),
+    ("ex-softmax-twice", r"\ln\sum_ke^{p_k}-p_c"): Formula(
+        lambda: {**E, "p": P, "c": 2, r"\ell": F.cross_entropy(P, torch.tensor(2))},
+        claim=r"\ell=@0",
+        says=("The loss is",),
+    ),
+    ("ex-softmax-twice", "p_c=1", r"\ln(e+d-1)-1"): Formula(
+        lambda: double_softmax(0, lambda d: {"p": one_hot(3, d), "c": 3}),
+        claim=r"\ell=@1\text{ for }@0",
+    ),
+    ("ex-softmax-twice", r"\ln d"): Formula(
+        lambda: Call({"d": 5, r"\ell": oracle("softmax.double_softmax_range")(5)[1]}),
+        claim=r"\ell=@0",
+        says=("with equal weights",),
+    ),
+    ("ex-softmax-twice", "p_k=1", r"k\ne c", r"\ln(e+d-1)"): Formula(
+        lambda: double_softmax(2, lambda d: {"p": one_hot(1, d), "k": 1, "c": 3}),
+        claim=r"\ell=@2\text{ for }@0,\ @1",
+        true={
+            rf"\ell=\ln(e+d-1)\text{{ for }}p_k=1,\ {{{other}}}\ne c": "differs from c too"
+            for other in "ed"
+        },
+    ),
+    ("ex-softmax-twice", r"\sum_ke^{p_k}"): Formula(
+        lambda: Call({**E, "p": P, "d": 5}, tight=[{"p": one_hot(1, 5)}]),
+        claim=r"@0\le e+d-1",
+        says=("largest at a corner",),
+    ),
+    ("ex-softmax-twice", r"-p_c\le0"): Formula(
+        lambda: Call({"p": P, "c": 2}, tight=[{"p": one_hot(1, 5)}]),
+        true={r"-p_{c+1}\le0": "no probability is negative"},
+    ),
+    (
+        "With 100 classes a loss falls to 3.62 and stays there. What do you look for?",
+        "d=100",
+        r"\ln(e+d-1)-1",
+    ): Formula(
+        lambda: Call(
+            {**E, "d": 100, r"\ell": oracle("softmax.double_softmax_range")(100)[0]}, approx=0.002
+        ),
+        claim=r"\ell=@1\approx3.62\text{ for }@0",
+        says=("that is 3.62",),
+    ),
+}

@@ -1,0 +1,5 @@
+"""Chapter 10: its exercises and questions print no formula, so far."""
+
+from .texts import Entries
+
+ENTRIES: Entries = {}
