@@ -163,6 +163,10 @@ def _root(node: Node, scope: Scope) -> Value:
 
 
 def _matrix(node: Node, scope: Scope) -> Value:
+    lone = [row.kids[0] for row in node.kids if len(row.kids) == 1]
+    if len(lone) == len(node.kids) and any(cell.kind == "dots" for cell in lone):
+        stacked = Node("list", lone, "", node.start, node.end)
+        return algebra.blocks([[value] for value in expanded(stacked, scope)], node.start)
     cells = []
     for row in node.kids:
         cells.append([0 if c.kind == "empty" else evaluate(c, scope) for c in row.kids])

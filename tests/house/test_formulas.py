@@ -93,6 +93,8 @@ TRUE = [
      {"Z": draw(4, 2, 3), "H": 4, "M": torch.cat([*draw(4, 2, 3)], -1)}),
     (r"\begin{pmatrix}a&0\\1&b\end{pmatrix}=M",
      {"a": 2.0, "b": 3.0, "M": torch.tensor([[2.0, 0], [1, 3]])}),
+    (r"\begin{pmatrix}B_0\\\vdots\\B_{n-1}\end{pmatrix}=M", {
+        "B": draw(3, 2, 4), "n": 3, "M": draw(3, 2, 4).reshape(6, 4)}),
     (r"[x_iy_j]_{ij}=M", {"x": x, "y": y, "M": torch.outer(x, y)}),
     (r"M_{ij}=\begin{cases}0&j\le i\\-\infty&\text{otherwise}\end{cases}",
      {"M": torch.full((3, 3), -torch.inf, dtype=torch.float64).triu(1)}),
