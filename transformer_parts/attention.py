@@ -198,7 +198,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Half precision as float32: dot products easily exceed float16's 65504."""
+    """Half precision as float32: dot products can exceed float16's 65504."""
     if not x.is_floating_point():
         raise ValueError(f"attention needs a floating-point dtype, got {x.dtype}")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
