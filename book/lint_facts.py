@@ -188,8 +188,9 @@ def used() -> set[str]:
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             (code if cell["cell_type"] == "code" else texts).append("".join(cell["source"]))
     found = set(re.findall(r"facts\.md#([\w.-]*\w)", "\n".join([*texts, *code])))
-    # An id may be handed to `fact` by a loop.
-    return found | {name for text in code for name in re.findall(r"[\"']([a-z][\w.-]+)[\"']", text)}
+    # An id may be handed to `fact` by a loop, there perhaps in capitals: fact(name.lower(), ...).
+    words = (name for text in code for name in re.findall(r"[\"']([A-Za-z][\w.-]+)[\"']", text))
+    return found | {word.lower() for word in words}
 
 
 def house() -> Iterator[str]:
