@@ -562,7 +562,8 @@ DEAD_UNITS = Exercise(
         ),
         WrongAnswer(
             "silent on some token",
-            "Every ReLU unit is off for some tokens. It is dead if it is off for all of them.",
+            "A ReLU unit may be off for some tokens and on for others. It is dead if it is off for "
+            "all of them.",
             lambda pre: int((pre <= 0).flatten(0, -2).any(0).sum()),
         ),
         WrongAnswer(

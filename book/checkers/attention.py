@@ -153,8 +153,8 @@ SDPA = Exercise(
         ),
         WrongAnswer(
             "divided by d in place of its root",
-            "The standard deviation of a dot product is the root of d. Divided by d the weights "
-            "are nearly equal.",
+            "The standard deviation of a dot product is the root of d. Divided by d, the scores "
+            "shrink as the width grows, and the weights become nearly equal.",
             _sdpa_with(scaled=lambda s, d: s / d),
         ),
         WrongAnswer(

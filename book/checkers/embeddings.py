@@ -166,7 +166,7 @@ _TABLE = Exercise(
         WrongAnswer(
             "the index of the feature doubled",
             "In 2k/d the k is the number of the pair, up to d/2 - 1. With that of the feature the "
-            "exponents go up to 2 instead of 1.",
+            "exponents go up to nearly 2 instead of nearly 1.",
             lambda t, d, base: _per_feature(torch.arange(t), d, base),
         ),
         WrongAnswer(
@@ -177,8 +177,8 @@ _TABLE = Exercise(
         ),
         WrongAnswer(
             "exponent k/d",
-            "The exponent is 2k/d. Without the 2 the slowest wave has only the root of the "
-            "wavelength that it should have.",
+            "The exponent is 2k/d. Without the 2 each power of the base is only the root of what "
+            "it should be, and the slow waves are much too short.",
             _table(exponent=lambda k, d: k / d),
         ),
         WrongAnswer(
@@ -189,8 +189,8 @@ _TABLE = Exercise(
         ),
         WrongAnswer(
             "frequencies that grow",
-            "The position is divided by the power of the base. Multiplied by it, neighbouring "
-            "rows have nothing in common.",
+            "The position is divided by the power of the base. Multiplied by it, the later pairs "
+            "turn ever faster, where they should turn ever more slowly.",
             _table(exponent=lambda k, d: -2 * k / d),
         ),
         WrongAnswer(
