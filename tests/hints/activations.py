@@ -51,6 +51,14 @@ def at(value):
     return {**E, "x": value, "s": 1 / (1 + math.exp(-value))}
 
 
+def stationary(beta):
+    """The place where the slope of Swish changes its sign."""
+    x = torch.linspace(-20, 20, 40001, dtype=torch.float64)
+    slope = torch.func.vmap(torch.func.grad(lambda x: swish(x, beta)))(x)
+    [place] = x[:-1][slope[:-1].sign() * slope[1:].sign() < 0]
+    return {"a": place, r"\beta": beta}
+
+
 ENTRIES: Entries = {
     ("ex-act-tanh", "10^{-8}"): LeftOut(POWERS),
     ("ex-act-tanh", "10^4"): LeftOut(POWERS),
@@ -119,5 +127,10 @@ ENTRIES: Entries = {
     ),
     ("Write a sigmoid that cannot overflow.", "x<0", "e^x/(1+e^x)"): Formula(
         lambda: at(-0.7), claim=r"s=@1\text{ for }@0"
+    ),
+    ("Which of these functions are not monotone?", r"\beta>0"): Formula(
+        lambda: Call(stationary(1.3), draws=[stationary(0.4), stationary(-0.7), stationary(-2.0)]),
+        claim=r"a<0\iff@0",
+        says=("has one minimum left of zero",),
     ),
 }  # fmt: skip

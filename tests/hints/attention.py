@@ -38,6 +38,11 @@ def one_head():
     }  # fmt: skip
 
 
+def concatenated():
+    heads, w_o = draw(2, 4, 3), draw(2, 3, 5)
+    return {"Z": heads, "W_O": w_o, "Y": torch.cat([*heads], -1) @ torch.cat([*w_o])}
+
+
 ENTRIES: Entries = {
     ("ex-attention-sdpa", r"-\infty"): Formula(
         lambda: {"f": lambda s: torch.full((3,), float(s)).softmax(-1).isnan().sum()},
@@ -77,5 +82,19 @@ ENTRIES: Entries = {
     ),
     ("Write the backward pass.", r"dk_j=\sum_ids_{ij}q_i/\sqrt{d_\text{head}}"): Formula(
         lambda: Call(some("dk", "ds", "q", r"d_\text{head}"), ranges={"j": range(6)})
+    ),
+    ("Does a saturated softmax stop all gradients?", r"\operatorname{diag}(a)-a^\top a"): Formula(
+        lambda: {
+            "J": torch.func.jacrev(lambda s: s.softmax(-1))(draw(4)),
+            "a": draw(4).softmax(-1),
+        },
+        claim="J=@0",
+        says=("the Jacobian",),
+    ),
+    ("Does a saturated softmax stop all gradients?", r"A^\top dO"): Formula(
+        lambda: some("dV", "A", "dO"), claim="dV=@0", says=("The values receive",)
+    ),
+    ("What does W_O do?", r"\sum_h Z^{(h)}W_O^{(h)}"): Formula(
+        concatenated, claim="Y=@0", says=("Concatenation followed by $W_O$ equals",)
     ),
 }  # fmt: skip

@@ -1,11 +1,16 @@
 """Chapter 15: what its exercises and questions print, and from where it is known."""
 
+import cmath
+
 import torch
 import torch.nn.functional as F
 
 from book.checkers import exercise
 from book.formulas.relations import Call
 
+from .cost import BLOCK as ONE_TOKEN
+from .cost import as_much_again
+from .rope import turning
 from .texts import Code, Entries, Formula, draw, oracle, row
 
 LLAMA = {r"n_\text{vocab}": 128256, "d": 4096, "L": 32, "H": 32, "G": 8,
@@ -106,6 +111,28 @@ BLOCK = "Draw the block of a Llama. What changed since the original Transformer?
 SETTINGS = [rf"{name}={value}" for name, value in LLAMA.items()]
 FORM = r"2n_\text{vocab}d+L\,(2d\,d_\text{head}(H+G)+3d\,d_\text{ff}+2d)+d"
 
+
+def bias_term():
+    """The score of two rows of zeros with biases, both rotated; the distance is three."""
+    b_q, b_k = draw(2), draw(2, seed=1)
+    places = {"m": 4, "n": 7}
+    turned = [
+        torch.view_as_real(torch.view_as_complex(b) * cmath.exp(1j * 0.7 * at))
+        for b, at in zip((b_q, b_k), places.values(), strict=True)
+    ]
+    return {"b_Q": b_q, "b_K": b_k, **places, "R": {3: turning(3, 0.7)},
+            "s": turned[0] @ turned[1]}  # fmt: skip
+
+
+def second_part():
+    """The FLOPs of one token's scores and values in all layers, from the reference."""
+    bound, keys = as_much_again(), 11
+    flops = oracle("cost.block_flops")
+    attention = flops(**ONE_TOKEN, keys=keys) - flops(**ONE_TOKEN, products=0)
+    return {**{k: v for k, v in bound.items() if k != "S"}, "S": keys, "T": bound["S"],
+            "A": bound["L"] * attention}  # fmt: skip
+
+
 ENTRIES: Entries = {
     ("ex-dec-parameters", r"Hd_\text{head}=d_\text{model}"): Formula(
         unequal, says=("Do not assume that",), swap={"=": r"\ne "}
@@ -147,5 +174,16 @@ ENTRIES: Entries = {
     ("How many parameters has Llama 3 8B? Show the formula.", FORM, *SETTINGS): Formula(
         parameters,
         claim="N=@0\\text{ for }" + ",\\ ".join(f"@{n + 1}" for n in range(len(SETTINGS))),
+    ),
+    ("What can the biases of Qwen2's queries, keys and values do?", r"b_QR_{n-m}b_K^\top"): Formula(
+        bias_term, claim="s=@0", says=("depends on the distance alone",)
+    ),
+    (
+        "How many FLOPs does one token cost?",
+        r"4LHd_\text{head}S", r"N_\text{mat}/(2LHd_\text{head})",
+    ): Formula(
+        second_part,
+        claim=r"A=@0,\qquad T=@1",
+        says=("Twice the entries of all matrices, plus", "The two parts are equal at"),
     ),
 }  # fmt: skip

@@ -1,5 +1,7 @@
 """Chapter 13: what its exercises print, and from where it is known."""
 
+import torch
+
 from book.formulas.relations import Call
 
 from .texts import Entries, Formula, LeftOut, draw, oracle
@@ -26,6 +28,26 @@ def width_cancels():
                 draws=[{r"d_\text{head}": 7}, {r"d_\text{head}": 64}])  # fmt: skip
 
 
+def copies():
+    groups, r = 3, 2
+    heads = torch.arange(groups).repeat_interleave(r)
+    return {"g": heads.double(), "r": r}
+
+
+def cache_bytes():
+    """One token's keys and values in all layers, as tensors."""
+    token = [torch.empty(8, 128, dtype=torch.bfloat16) for _ in range(2 * 32)]
+    return {"n": sum(t.numel() * t.element_size() for t in token)}
+
+
+def long_cache():
+    """The reference for one query and a cache so long that the query's bytes are nothing."""
+    intensity = oracle("kv_cache.intensity")
+    made = [{"I": intensity(h, g, 1, 10**7, b), "r": h // g, "b": b}
+            for h, g, b in ((12, 4, 2), (10, 2, 4))]  # fmt: skip
+    return Call(made[0], draws=made[1:], approx=1e-5)
+
+
 ENTRIES: Entries = {
     ("ex-grouped-attention", "H=6"): LeftOut(EXAMPLE),
     ("ex-grouped-attention", "G=2"): LeftOut(EXAMPLE),
@@ -37,5 +59,18 @@ ENTRIES: Entries = {
         claim=r"I=\frac{4HTS}{b(2HT+2GS)}\text{ for }@0,\qquad"
               r" J=\frac{4HTSd_\text{head}}{b(2HTd_\text{head}+2GSd_\text{head})}",
         says=("Two products", "A multiplication and an addition are two operations", "it cancels"),
+    ),
+    ("repeat or repeat_interleave?", r"\lfloor h/r\rfloor"): Formula(
+        copies, claim="g_h=@0", says=("uses key–value head",)
+    ),
+    (
+        "What is the size of the cache of a model with 32 layers, 8 key–value heads of 128 "
+        "features, in 16 bit?",
+        r"2\cdot32\cdot8\cdot128\cdot2",
+    ): Formula(
+        cache_bytes, claim=r"n=@0=128\cdot1024", says=("bytes, 128 KiB per token",)
+    ),
+    ("Does a larger batch make decoding arithmetic-bound?", "2r/b"): Formula(
+        long_cache, claim=r"I\approx@0", says=("the intensity stays",)
     ),
 }  # fmt: skip

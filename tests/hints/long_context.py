@@ -125,4 +125,11 @@ ENTRIES: Entries = {
     (
         "Derive the NTK-aware base.", r"b'^{-(d-2)/d}=b^{-(d-2)/d}/s", r"b'=b\,s^{d/(d-2)}",
     ): Formula(lambda: some("b", "b'", "s", "d"), claim=r"@0,\qquad @1"),
+    (
+        "Why is the scale of NTK-aware set larger than the ratio of lengths?", "s^{2k/(d-2)}",
+    ): Formula(
+        lambda: some(r"\theta", r"\theta'", "s", "d"),
+        claim=r"\theta'_k=\theta_k/@0",
+        says=("is divided by",),
+    ),
 }  # fmt: skip

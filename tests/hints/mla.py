@@ -76,6 +76,23 @@ def form_costs():
     return Call(made[0], draws=made[1:])
 
 
+def same_scale():
+    """What the reference divides by: two keys that differ, and the ratio of their weights.
+
+    The values are the latents themselves, so the weights can be read off the output.
+    """
+    d_h, d_r, scores = 4, 2, torch.tensor([0.9, -0.4], dtype=torch.float64)
+    q = torch.zeros(1, 1, 1, d_h, dtype=torch.float64)
+    c = torch.eye(2, dtype=torch.float64)[None]
+    w_uk = torch.zeros(1, 2, d_h, dtype=torch.float64)
+    q[..., 0], w_uk[0, :, 0] = 1.0, scores
+    still = torch.zeros(1, 1, 1, d_r).double(), torch.zeros(1, 2, d_r).double()
+    out = oracle("mla.absorbed")(q, still[0], c, still[1], w_uk, torch.eye(2)[None].double())
+    weights = out.flatten()
+    scale = (weights[0] / weights[1]).log() / (scores[0] - scores[1])
+    return {"g": scale, "d_h": d_h, "d_R": d_r}
+
+
 ENTRIES: Entries = {
     ("ex-mla-cache-entry", "(a,b)", r"(a\cos-b\sin,\;a\sin+b\cos)"): Formula(
         cached_pair,
@@ -105,4 +122,7 @@ ENTRIES: Entries = {
         form_costs, claim=r"A>N\iff @0", says=("the naive form wins as long as",)
     ),
     ("What is absorption?", r"q(cW)^\top=(qW^\top)c^\top"): Formula(absorbed, claim="s=@0"),
+    ("Which scale belongs to the absorbed form?", r"1/\sqrt{d_h+d_R}"): Formula(
+        same_scale, claim="g=@0", says=("The same as to the naive one",)
+    ),
 }  # fmt: skip

@@ -28,6 +28,16 @@ def folded():
     return {"y": y, r"\gamma": GAIN, r"\hat x": hat, r"\beta": OFFSET, "W": weight, "b": bias}
 
 
+def slopes():
+    """The slope of RMSNorm at zero, and of one with epsilon beside the root, near zero."""
+    eps, tiny = 0.02, 1e-14
+    inside = torch.func.grad(lambda x: F.rms_norm(x, (3,), eps=eps)[0])
+    row = torch.zeros(3, dtype=torch.float64)
+    row[0] = tiny
+    beside = row[0] / (row.norm() / 3**0.5 + eps) / tiny
+    return {"a": inside(torch.zeros(3, dtype=torch.float64))[0], "b": beside, r"\varepsilon": eps}
+
+
 ENTRIES: Entries = {
     ("ex-layer-norm", "d-1"): Formula(
         lambda: {"v": torch.var(X), "x": X, r"\mu": X.mean(), "d": 4},
@@ -43,4 +53,9 @@ ENTRIES: Entries = {
     ("Write the backward pass of LayerNorm.", r"g=\gamma\odot\partial\ell/\partial y"): Formula(
         gradient, swap=QUOTIENT
     ),
+    (
+        "Where does ε go, and why does it matter?",
+        r"1/\sqrt\varepsilon",
+        r"1/\varepsilon",
+    ): Formula(slopes, claim=r"a=@0,\qquad b=@1", says=("the slope at a row of zeros is",)),
 }

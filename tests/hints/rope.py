@@ -81,6 +81,12 @@ def two_features():
     return {"a": a, "b": b}, side.reshape(2, 6)
 
 
+def invertible(m, n):
+    """A score that depends on the distance, which is three, alone."""
+    q, k, a = draw(3), draw(3, seed=1), draw(3, 3) / 2 + torch.eye(3, dtype=torch.float64)
+    return {"q": q, "k": k, "A": a, "m": m, "n": n, "s": (q @ a @ a @ a * k).sum()}
+
+
 ENTRIES: Entries = {
     ("ex-rope-sign", r"qR_m^\top"): Formula(
         lambda: some("x", "q", "R", "m"), claim="x=@0", says=("is turned to",)
@@ -160,5 +166,11 @@ ENTRIES: Entries = {
     ),
     ("Prove it in one line.", r"R_m^\top R_n=R_{n-m}"): Formula(
         lambda: some("M", "R", "m", "n"), claim="M=@0"
+    ),
+    ("Is a rotation the only way?", "qA^m", r"k(A^{-\top})^n"): Formula(
+        lambda: Call({**invertible(4, 1), "s": invertible(4, 1)["s"]},
+                     draws=[invertible(6, 3), invertible(5, 2)]),
+        claim=r"s=\langle @0,@1\rangle",
+        says=("any invertible matrix works",),
     ),
 }  # fmt: skip

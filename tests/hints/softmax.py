@@ -104,6 +104,26 @@ def logits():
     return {"logits": z, "target": target, "label_smoothing": 0.2}, want
 
 
+def from_scores():
+    z = SCORES.clone().requires_grad_()
+    loss = F.cross_entropy(z, torch.tensor(2))
+    [g] = torch.autograd.grad(loss, z)
+    return {r"\ell": loss.detach(), "g": g, "z": SCORES, "p": P, "c": 2, "y": one_hot(2, 5),
+            r"\operatorname{lse}": lambda z: z.logsumexp(-1)}  # fmt: skip
+
+
+def best_lead():
+    """Newton's method on the lead of the right score, until the gradient of torch's loss is 0."""
+    lead, eps, d = torch.zeros((), dtype=torch.float64, requires_grad=True), 0.3, 5
+    for _ in range(30):
+        z = F.pad(lead[None], (0, d - 1))
+        loss = F.cross_entropy(z, torch.tensor(0), label_smoothing=eps)
+        [slope] = torch.autograd.grad(loss, lead, create_graph=True)
+        [bend] = torch.autograd.grad(slope, lead)
+        lead = (lead - slope / bend).detach().requires_grad_()
+    return {"l": lead.detach(), r"\varepsilon": eps, "d": d}
+
+
 ENTRIES: Entries = {
     ("ex-softmax-stable", "x.amax(dim, keepdim=True)"): Code(
         lambda: ({"x": draw(3, 4), "dim": 1}, draw(3, 4).max(1, keepdim=True).values),
@@ -212,4 +232,32 @@ ENTRIES: Entries = {
         claim=r"\ell=@1\approx3.62\text{ for }@0",
         says=("that is 3.62",),
     ),
+    (
+        "Write the Jacobian of softmax, and its rank.",
+        r"\operatorname{diag}(p)-p^\top p",
+        "d-1",
+    ): Formula(
+        lambda: {"J": jacobian(SCORES), "p": P, "d": 5},
+        claim=r"J=@0,\qquad\operatorname{rank}J=@1",
+        says=("the rank is",),
+    ),
+    (
+        "Why does F.cross_entropy take scores and not probabilities?",
+        r"\operatorname{lse}(z)-z_c",
+        "p-y",
+        r"-\ln p_c",
+    ): Formula(
+        from_scores,
+        claim=r"\ell=@0,\qquad g=@1,\qquad\ell=@2",
+        says=("The loss is", "has the gradient"),
+    ),
+    ("How can softmax be computed in one pass?", "e^{m-m'}"): Formula(
+        lambda: {**E, "s": (P - 0.3).exp().sum(), "s'": (P - 1.7).exp().sum(), "m": 0.3, "m'": 1.7},
+        claim="s'=s@0",
+        says=("from $m$ to $m'$, multiply the sum",),
+    ),
+    (
+        "What does label smoothing do to the scores?",
+        r"\ln(1+(1-\varepsilon)d/\varepsilon)",
+    ): Formula(best_lead, claim="l=@0", says=("the best lead of the right score",)),
 }

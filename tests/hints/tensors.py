@@ -62,4 +62,12 @@ ENTRIES: Entries = {
     ("What shape is the weight of nn.Linear(4, 3)?", r"xA^\top+b", "y=xW", r"W=A^\top"): Formula(
         linear, claim=r"z=@0,\qquad @1,\qquad @2", says=("The layer computes",)
     ),
+    (
+        "What is a Hadamard product, and where does a Transformer use it?",
+        r"\operatorname{diag}(\gamma)",
+    ): Formula(
+        lambda: {r"\gamma": draw(4), "X": draw(3, 4), "Y": draw(4) * draw(3, 4)},
+        claim="Y=X@0",
+        says=("equals a matrix product with",),
+    ),
 }
