@@ -212,13 +212,15 @@ def _critical_by_formula(
     size: float | None = None,
 ) -> int | None:
     b = dtype_bytes if size is None else size
-    rest = per / (b * ridge) - (1 / d_in + 1 / d_out if traffic else 0)
-    return whole(1 / rest) if rest > 0 else None
+    # In whole numbers as far as the arguments are: where the bound is tight, 1 / d would round.
+    per_row = per * d_in * d_out - (ridge * b * (d_in + d_out) if traffic else 0)
+    return whole(ridge * b * d_in * d_out / per_row) if per_row > 0 else None
 
 
 _LAYERS: list[tuple[int, int, float, int]] = [
     (4096, 4096, 295.0, 2), (4096, 14336, 153.0, 2), (8192, 28672, 295.0, 2), (64, 64, 295.0, 2),
     (512, 1536, 10.5, 4), (512, 512, 295.0, 2), (4096, 4096, 295.0, 1), (256, 256, 20.3, 4),
+    (2, 2, 1.5, 1), (3, 6, 1.0, 4),
 ]  # fmt: skip
 
 CRITICAL_BATCH = Exercise(
