@@ -132,7 +132,7 @@ def trained_reader():
     torch.manual_seed(0)
     reader = Reader()
     frequencies = 100.0 ** (-torch.arange(8) / 8)
-    optimizer = torch.optim.Adam(reader.parameters(), 1e-2)
+    optimizer = torch.optim.Adam(reader.parameters(), 1e-2, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, 250, pct_start=0.1)
     for step in range(250):
         symbol, kind, answer = questions(4, 64, 1000 * 64 + step)

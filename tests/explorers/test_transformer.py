@@ -1,0 +1,161 @@
+"""The explorers of chapter 10: the dates learned again, the search over prefixes by hand."""
+
+import datetime
+import math
+import random
+
+import torch
+import torch.nn.functional as F
+
+from book.explorer import Bars, Heat
+from transformer_parts.transformer import Transformer
+
+from .blocks import attend, drawn, feed_forward, heads_of, past, waves
+from .reading import Seen, check_explorer, says
+
+# ---------------------------------------------------------------- the chapter's dates
+
+MONTHS = [datetime.date(2000, m, 1).strftime("%B").lower() for m in range(1, 13)]
+SYMBOLS = ["<pad>", "<bos>", "<eos>", *sorted(set("0123456789-./, " + "".join(MONTHS)))]
+NUMBER = {symbol: k for k, symbol in enumerate(SYMBOLS)}
+
+
+def written(day, form):
+    month = MONTHS[day.month - 1]
+    return (
+        f"{day.day} {month} {day.year}",
+        f"{month} {day.day}, {day.year}",
+        f"{day.day:02d}.{day.month:02d}.{day.year}",
+        f"{day.month}/{day.day}/{day.year}",
+    )[form]
+
+
+def batch(days, forms):
+    texts = [written(day, form) for day, form in zip(days, forms, strict=True)]
+    longest = max(map(len, texts))
+    source = [[*(NUMBER[c] for c in text), *[0] * (longest - len(text))] for text in texts]
+    target = [[*(NUMBER[c] for c in day.isoformat()), 2] for day in days]
+    return torch.tensor(source), torch.tensor(target)
+
+
+def forward(w, source, target):
+    """Logits for each character, and what cross-attention compares, by layer."""
+
+    def norm(name, x):
+        return F.layer_norm(x, (64,), w[f"{name}.weight"], w[f"{name}.bias"])
+
+    table, tokens = w["tgt_embed.weight"], (source != 0)[:, None, None]
+    x = table[source] * 8 + waves(source.shape[1], 64)
+    for layer in ("encoder.0", "encoder.1"):
+        y = norm(f"{layer}.norm1", x)
+        x = x + attend(w, f"{layer}.self_attn", y, y, 4, tokens)
+        x = x + feed_forward(w, f"{layer}.ffn", norm(f"{layer}.norm2", x))
+    memory, crossed = norm("encoder_norm", x), []
+    shifted = F.pad(target[:, :-1], (1, 0), value=1)
+    x = table[shifted] * 8 + waves(shifted.shape[1], 64)
+    for layer in ("decoder.0", "decoder.1"):
+        y = norm(f"{layer}.norm1", x)
+        x = x + attend(w, f"{layer}.self_attn", y, y, 4, past(y.shape[1]))
+        y = norm(f"{layer}.norm2", x)
+        crossed.append((y, memory))
+        x = x + attend(w, f"{layer}.cross_attn", y, memory, 4, tokens)
+        x = x + feed_forward(w, f"{layer}.ffn", norm(f"{layer}.norm3", x))
+    return norm("decoder_norm", x) @ table.T, crossed
+
+
+def trained():
+    rng = random.Random(0)
+    days = [datetime.date(1900, 1, 1) + datetime.timedelta(k) for k in range(73049)]
+    rng.shuffle(days)
+    torch.manual_seed(0)
+    sizes = (len(SYMBOLS), len(SYMBOLS), 64, 4, 2, 2, 128)
+    w = drawn(Transformer(*sizes, dropout=0.0, norm_first=True, max_len=32))
+    optimizer = torch.optim.Adam(w.values(), fused=True)
+    for step in range(500):
+        optimizer.param_groups[0]["lr"] = 3e-3 * min(1, (step + 1) / 50) * (1 - step / 500)
+        source, target = batch(rng.sample(days[500:], 32), rng.choices(range(4), k=32))
+        logits, _ = forward(w, source, target)
+        loss = -logits.log_softmax(-1).gather(-1, target[..., None]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return w
+
+
+@check_explorer(
+    "explore-alignment", {"date written as": "october 24, 1987", "decoder layer": "1", "head": "3"}
+)
+def test_where_a_head_looks_for_the_month():
+    day = datetime.date(1987, 10, 24)
+    text = written(day, 1)
+    w = trained()
+    _, crossed = forward(w, *batch([day], [1]))
+    (first, _), name = crossed, "decoder.0.cross_attn"
+    q, k = (heads_of(w, f"{name}.{p}_proj", x, 4) for p, x in zip("qk", first, strict=True))
+    # Features of a head: 16, with the root 4.
+    weights = (q @ k.mT / 4).softmax(-1)[0, 2, :10].detach()
+    month = (weights[5] + weights[6]) / 2
+    best = int(month.argmax())
+    shown = F.pad(weights, (0, 18 - len(text)), value=math.nan)
+    return Seen(
+        says(
+            f"Layer {{}}, head {{}}: to write the month of '{text}', it looks most at "
+            f"'{text[best]}', character {{}}, with {{}} of its attention",
+            *(1, 3, best + 1, month[best].item()),
+        ),
+        Heat("weights", shown, "character of the input", "character of the output", limits=(0, 1)),
+    )
+
+
+# ---------------------------------------------------------------- beams
+
+# The chapter's language: after a word, the probabilities of the end and of A, B, C, D.
+WORDS = ["end", "A", "B", "C", "D"]
+NEXT = {
+    "": (0.02, 0.50, 0.40, 0.08, 0.00),
+    "A": (0.34, 0.05, 0.05, 0.30, 0.26),
+    "B": (0.04, 0.00, 0.00, 0.90, 0.06),
+    "C": (0.20, 0.10, 0.05, 0.05, 0.60),
+    "D": (0.90, 0.02, 0.02, 0.03, 0.03),
+}
+
+
+def searched(beams, alpha):
+    """The best finished output when so many prefixes are kept, of six words at most."""
+    prefixes, finished = [((), 1.0)], []
+    for length in range(1, 7):
+        longer = [
+            ((*words, word), p * q)
+            for words, p in prefixes
+            for word, q in zip(WORDS, NEXT[words[-1] if words else ""], strict=True)
+            if q
+        ]
+        longer.sort(key=lambda pair: -pair[1])
+        for words, p in longer[:beams]:
+            if words[-1] == "end" or length == 6:
+                finished.append((math.log(p) / ((5 + length) / 6) ** alpha, words, p))
+        prefixes = [pair for pair in longer[: 2 * beams] if pair[0][-1] != "end"][:beams]
+    return max(finished)
+
+
+@check_explorer("explore-beam", {"beams": "3", "α of the length penalty": "1"})
+def test_three_prefixes_find_what_one_misses():
+    score, words, probability = searched(3, 1.0)
+    assert words != searched(1, 1.0)[1]
+    each = [
+        NEXT[before][WORDS.index(word)] for before, word in zip(("", *words), words, strict=False)
+    ]
+    return Seen(
+        says(
+            f"Prefixes kept: {{}}, α = {{}}: the output is '{' '.join(words)}' with probability "
+            "{} and penalised score {}",
+            *(3, 1, probability, score),
+        ),
+        Bars(
+            "probability of each chosen token",
+            list("123456"),
+            {"p": [*each, *[0] * (6 - len(each))]},
+            "position",
+            "probability",
+        ),
+    )
