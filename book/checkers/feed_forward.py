@@ -138,7 +138,7 @@ GLU = Exercise(
         ),
         WrongAnswer(
             "even and odd entries",
-            "torch cuts in the middle: the first half is the value, the second the gate. It does "
+            "torch splits in the middle: the first half is the value, the second the gate. It does "
             "not take every other entry.",
             _glu_interleaved,
         ),
@@ -237,8 +237,8 @@ SWIGLU = Exercise(
         ),
         WrongAnswer(
             "activation on the product",
-            "SiLU acts on the gate alone, before the product. Applied after it, it squashes the "
-            "value as well.",
+            "SiLU acts on the gate alone, before the product. Applied after it, it acts on "
+            "the value as well.",
             _layer(lambda g, u: F.silu(g * u)),
         ),
         WrongAnswer(
@@ -253,7 +253,7 @@ SWIGLU = Exercise(
         ),
         WrongAnswer(
             "sum in place of the product",
-            "A gate multiplies the other branch. A sum of two branches is one wider plain layer.",
+            "A gate multiplies the other branch. With a sum it is a plain layer plus a linear map.",
             _layer(lambda g, u: F.silu(g) + u),
         ),
         WrongAnswer(
@@ -466,7 +466,7 @@ HIDDEN_WIDTH = Exercise(
         ),
         WrongAnswer(
             "factor after rounding",
-            "The factor comes before rounding up. Afterwards the width is no multiple any more.",
+            "The factor comes before rounding up. Afterwards the width need not be a multiple.",
             _factor_last,
         ),
         WrongAnswer(
@@ -619,7 +619,7 @@ FIRST_TRUNCATION = Exercise(
         ),
         WrongAnswer(
             "anything that is truncated",
-            "That 8d/3 is not an integer is not enough. Cutting matters only if it lands on a "
+            "That 8d/3 is not an integer is not enough. Truncating matters only if it lands on a "
             "multiple of m.",
             _first(lambda d, m: 8 * d % 3 != 0),
         ),
