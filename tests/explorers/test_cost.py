@@ -72,7 +72,7 @@ def test_a_step_of_a_model_of_70_billion_on_an_a100():
     )
 
 
-@check_explorer("explore-split", {"model": "70 B", "positions": "32768"})
+@check_explorer("explore-split", {"model": "70 B", "positions": "32,768"})
 def test_where_the_work_of_a_model_of_70_billion_goes():
     length, layers = 32768, 80
     weights = weights_of(layers, 8192, 64, 8, 28672, 128256)

@@ -3,8 +3,9 @@
 import math
 
 import numpy as np
+import torch
 
-from book.explorer import Heat, Lines, Points
+from book.explorer import Bars, Heat, Lines, Points
 
 from .reading import Seen, check_explorer, says
 
@@ -58,4 +59,32 @@ def test_seven_positions_back_are_a_turn():
             "cosine",
         ),
         Heat("the matrix M", matrix, "column", "row", limits=(-1, 1), diverging=True),
+    )
+
+
+@check_explorer("explore-scale", {"factor √d": "no", "d_model": "64"})
+def test_without_the_factor_a_word_is_hardly_heard():
+    rng, rows = torch.Generator().manual_seed(2), {}
+    for d in (16, 64, 256, 1024):
+        rows[d] = torch.randn(2, d, generator=rng).numpy() / math.sqrt(d)
+    words = np.array([rows[64][place % 2] for place in range(8)])
+    positions = np.array([encoded(n, 64, 10_000) for n in range(8)])
+    x = words + positions
+    lengths = np.linalg.norm(x, axis=1)
+    cosines = [[x[i] @ x[j] / (lengths[i] * lengths[j]) for j in range(8)] for i in range(8)]
+    word, place = (np.linalg.norm(t, axis=1).mean() for t in (words, positions))
+    return Seen(
+        says(
+            "d = {}, factor no: a word is {} times as long as its position encoding. Places {} and "
+            "{} (same word) have cosine {}, places {} and {} (other word) {}",
+            *(64, word / place, 0, 2, cosines[0][2], 0, 1, cosines[0][1]),
+        ),
+        Bars(
+            "root mean square",
+            ["word", "position"],
+            {"size": [word / 8, place / 8]},
+            "part of the sum",
+            "rms",
+        ),
+        Heat("cosine of input rows", cosines, "place", "place", limits=(-1, 1)),
     )
