@@ -280,11 +280,19 @@ def _relation(
         bounded(left, right, order, scope, call, report)
         return
     a, b = evaluate(left, scope), evaluate(right, scope)
+    for side, value in ((left, a), (right, b)):
+        if isinstance(value, torch.Tensor) and value.isnan().any():
+            raise FormulaError(f"`{spell(side)}` is not a number here", side.start)
     if how == "=":
         gap, count = algebra.difference(a, b, at)
         report.numbers += count
         if not gap <= call.tol:
-            raise RelationError(_says(left, "=", right, scope, f"differ by {gap:.3g}", a, b))
+            apart = (
+                f"differ by {gap:.3g}"
+                if math.isfinite(gap) or algebra.exact(a)
+                else ("differ, and one of them is not finite")
+            )
+            raise RelationError(_says(left, "=", right, scope, apart, a, b))
         return
     if how == "~":
         if call.approx is None:
