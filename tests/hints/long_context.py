@@ -91,7 +91,7 @@ ENTRIES: Entries = {
         says=("to the power",),
     ),
     ("ex-kept-share", "k=32"): LeftOut("an example to try, with no value said"),
-    ("ex-dynamic-scores", "s=1"): LeftOut("says from which factor dynamic NTK starts"),
+    ("ex-dynamic-scores", "f=1"): LeftOut("says from which factor dynamic NTK starts"),
     ("ex-dynamic-scores", r"(n-1)\theta'", r"j\theta'"): Formula(
         scores,
         claim=r"z_j=\sum_k\operatorname{Re}\bigl[q_ke^{\mathrm i\cdot{@0}_k}\,"
