@@ -6,7 +6,8 @@ import ast
 from collections import Counter
 from typing import Any
 
-from book.chapters import chapters, read, tagged
+from book.chapters import chapters, read
+from book.lint import witness_calls
 from book.markdown import table
 from book.measured import measured
 
@@ -33,20 +34,14 @@ def readings(notebook: Any) -> dict[str, str]:
     A formula of which one witness reads some statements counts as read.
     """
     found: dict[str, str] = {}
-    for cell in tagged(notebook, "witness"):
-        for node in ast.walk(ast.parse(cell.source)):
-            if not isinstance(node, ast.Call) or getattr(node.func, "id", "") != "witness":
-                continue
-            if not node.args or not isinstance(node.args[0], ast.Constant):
-                continue
-            label = str(node.args[0].value)
-            if len(node.args) == 2:
-                found[label] = ""
-                continue
-            reasons = [k.value for k in node.keywords if k.arg == "unread"]
-            reason = reasons[0].value if reasons and isinstance(reasons[0], ast.Constant) else None
-            if found.get(label) != "":
-                found[label] = str(reason or "no reason is given")
+    for label, node in witness_calls(notebook):
+        if len(node.args) == 2:
+            found[label] = ""
+            continue
+        reasons = [k.value for k in node.keywords if k.arg == "unread"]
+        reason = reasons[0].value if reasons and isinstance(reasons[0], ast.Constant) else None
+        if found.get(label) != "":
+            found[label] = str(reason or "no reason is given")
     return found
 
 

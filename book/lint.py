@@ -63,9 +63,8 @@ def displayed(notebook: Any) -> list[tuple[str, str]]:
     return [(m["label"] or "", m["body"].strip()) for m in _displayed(notebook)]
 
 
-def witnessed(notebook: Any) -> list[str]:
-    """The labels that a cell tagged `witness` calls `witness(...)` for."""
-    found = []
+def witness_calls(notebook: Any) -> Iterator[tuple[str, ast.Call]]:
+    """Each call of `witness(...)` in a cell tagged so, with the label that it names."""
     for cell in tagged(notebook, "witness"):
         for node in ast.walk(ast.parse(cell.source)):
             if (
@@ -74,8 +73,12 @@ def witnessed(notebook: Any) -> list[str]:
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):
-                found.append(str(node.args[0].value))
-    return found
+                yield str(node.args[0].value), node
+
+
+def witnessed(notebook: Any) -> list[str]:
+    """The labels that a cell tagged `witness` calls `witness(...)` for."""
+    return [label for label, _ in witness_calls(notebook)]
 
 
 def uncompared(notebook: Any) -> list[str]:

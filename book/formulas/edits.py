@@ -142,12 +142,6 @@ def _upside_down(latex: str, node: Node) -> Iterator[Edit]:
         yield "fraction", node.start, end, f"\\frac{{{latex[c:d]}}}{{{latex[a:b]}}}"
 
 
-_TURNED = {
-    "\\le": "\\ge", "\\leq": "\\ge", "\\ge": "\\le", "\\geq": "\\le", "<": ">", ">": "<",
-    "\\ne": "=", "\\neq": "=",
-}  # fmt: skip
-
-
 def _relations(node: Node) -> Iterator[Edit]:
     for how, (start, end) in zip(node.text, node.marks, strict=True):
         turned = {"<=": "\\ge ", ">=": "\\le ", "<": ">", ">": "<", "!=": "="}.get(how)

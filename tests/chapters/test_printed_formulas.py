@@ -5,13 +5,13 @@ import ast
 import pytest
 import yaml
 
-from book.chapters import chapters, read, tagged, topic
+from book.chapters import chapters, read, topic
 from book.checked_formulas import readings
 from book.formulas.mutants import SURVIVORS
 from book.formulas.printed import formula
 from book.formulas.reading import read as parse
 from book.formulas.relations import statements
-from book.lint import displayed, labels
+from book.lint import displayed, labels, witness_calls
 
 EVERY_CHAPTER = pytest.mark.parametrize("path", chapters(), ids=lambda path: path.stem)
 
@@ -43,15 +43,12 @@ def test_the_statements_of_a_formula_are_checked_all_of_them(path):
     notebook = read(path)
     parts: dict[str, set[int]] = {}
     whole = set()
-    for cell in tagged(notebook, "witness"):
-        for node in ast.walk(ast.parse(cell.source)):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "witness":
-                label = node.args[0].value
-                only = [k.value for k in node.keywords if k.arg == "only"]
-                if only:
-                    parts.setdefault(label, set()).update(ast.literal_eval(only[0]))
-                else:
-                    whole.add(label)
+    for label, node in witness_calls(notebook):
+        only = [k.value for k in node.keywords if k.arg == "only"]
+        if only:
+            parts.setdefault(label, set()).update(ast.literal_eval(only[0]))
+        else:
+            whole.add(label)
     for label, numbers in parts.items():
         if label not in whole:
             latex, _ = formula(label)
