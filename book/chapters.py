@@ -12,6 +12,8 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = ROOT / "notebooks"
 _FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,}|:{3,})(?P<rest>.*)")
+# The first comment of a cell tagged `library`, over as many lines as it takes.
+_LIBRARY = re.compile(r"# Library version: (?P<adds>.+(?:\n# .+)*)")
 CHAPTER = re.compile(r"(?P<number>\d\d)_(?P<topic>[a-z][a-z0-9_]*)\.ipynb")
 
 
@@ -43,6 +45,12 @@ def tags(cell: Any) -> list[str]:
 def tagged(notebook: Any, tag: str) -> Iterator[Any]:
     """The code cells of `notebook` that carry `tag`, in order."""
     return (c for c in notebook.cells if c.cell_type == "code" and tag in tags(c))
+
+
+def library_adds(source: str) -> str | None:
+    """What the first comment of a library version says that it adds; `None` without one."""
+    match = _LIBRARY.match(source)
+    return match and match["adds"].replace("\n# ", " ")
 
 
 def without_code(markdown: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from book import lint_facts, lint_symbols
-from book.chapters import chapters, read, tagged, tags, topic, without_code
+from book.chapters import chapters, library_adds, read, tagged, tags, topic, without_code
 from book.facts import LINK
 from book.finding import SEEDS_AT_LEAST
 
@@ -34,7 +34,13 @@ KNOWN_TAGS = {
     "timing",
     "cited",
     "finding",
+    "setup",
+    "library",
+    "wide",
+    "keep",
 }
+# Calls that choose how the rest of a notebook runs, and nothing else.
+SETTINGS = re.compile(r"(?:torch\.(?:set|get)_\w+|\w+\.manual_seed|set_seed|warnings\.\w+)\Z")
 SILENCERS = {"nbval-ignore-output", "nbval-skip", "skip-execution", "raises-exception"}
 SILENCING_COMMENT = re.compile(
     r"^\s*#+\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)", re.M
@@ -47,6 +53,7 @@ def problems(notebook: Any) -> list[str]:
         *_equations(notebook),
         *_prose(notebook),
         *_cells(notebook),
+        *_folded(notebook),
         *_findings(notebook),
         *(p for i, c in enumerate(notebook.cells) for p in _outputs(i, c)),
         *lint_facts.problems(notebook),
@@ -141,6 +148,38 @@ def _cells(notebook: Any) -> Iterator[str]:
             r"\b(timeit|perf_counter|Timer)\b", cell.source
         ):
             yield f"cell {i} is tagged 'timing' but times nothing"
+
+
+def _folded(notebook: Any) -> Iterator[str]:
+    """What the page folds says on its line what it is, and hides nothing else."""
+    for i, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            for tag in sorted({"setup", "library", "wide", "keep"} & {*tags(cell)}):
+                yield f"cell {i} is tagged '{tag}' but holds no code"
+            continue
+        if "setup" in tags(cell) and (not only_sets_up(cell.source) or cell.get("outputs")):
+            yield f"cell {i} is tagged 'setup' but does more than import and seed"
+        if "library" in tags(cell):
+            if "export" not in tags(cell):
+                yield f"cell {i} is tagged 'library' but not 'export'"
+            if library_adds(cell.source) is None:
+                yield f"cell {i}: a library version begins with '# Library version: adds ...'"
+            if cell.get("outputs"):
+                yield f"cell {i}: the page folds a library version, and its output with it"
+
+
+def only_sets_up(source: str) -> bool:
+    """Whether a cell imports something, and otherwise seeds and sets defaults at most."""
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:  # a line of IPython's own
+        return False
+    imports = [s for s in statements if isinstance(s, ast.Import | ast.ImportFrom)]
+    others = [s for s in statements if s not in imports]
+    calls = [s.value if isinstance(s, ast.Expr | ast.Assign) else None for s in others]
+    return bool(imports) and all(
+        isinstance(call, ast.Call) and SETTINGS.match(ast.unparse(call.func)) for call in calls
+    )
 
 
 def _findings(notebook: Any) -> Iterator[str]:

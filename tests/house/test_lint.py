@@ -4,6 +4,7 @@ import pytest
 from making import code, flat, notebook, printed, result, saved, shown, text
 from nbformat.v4 import new_output
 
+from book.chapters import library_adds
 from book.lint import labels, main, problems, uncompared, witnessed
 
 EQUATION = text("Words.\n\n$$\ny = xW\n$$ (eq-linear)\n\nMore words.")
@@ -11,6 +12,7 @@ WITNESS = code('witness("eq-linear", x @ W, y)', "witness")
 ERROR = new_output("error", ename="ValueError", evalue="bad shape", traceback=[])
 TRACEBACK = "Traceback (most recent call last)\n  ..."
 PICTURE = flat("white")
+SETUP = "import torch\nfrom torch import nn\n\nthreads = torch.get_num_threads()\nset_seed(0)"
 
 
 def found(*cells):
@@ -51,6 +53,9 @@ def test_a_sound_notebook_has_no_problem():
         text("```{exercise} Write it\n:label: ex-x\nGive $0.12345$.\n```"),
         text("```python\nx = 0.12345\n```"),
         text("They report 0.12345 in 2017 (Table 3 of {cite:t}`vaswani2017attention`).", "cited"),
+        code(SETUP, "setup"),
+        code("# Library version: adds masks.\ndef g(x):\n    return x", "export", "library"),
+        code("show()", "wide", "keep", outputs=[shown(PICTURE)]),
         code("", count=None),
     ]
     assert found(*cells) == []
@@ -110,6 +115,23 @@ def test_a_sound_notebook_has_no_problem():
                 "## NBVAL_SKIP",
             )
         ),
+        # folds
+        ("'setup' but does more than", [code("import torch\n\nx = torch.ones(2)", "setup")]),
+        ("'setup' but does more than", [code("import torch\n\ntorch.ones(2)", "setup")]),
+        ("'setup' but does more than", [code("set_seed(0)", "setup")]),
+        ("'setup' but does more than", [code("import torch\n%time", "setup")]),
+        ("'setup' but does more than", [code(SETUP, "setup", outputs=[printed("a")])]),
+        ("'library' but not 'export'", [code("# Library version: adds masks.\n", "library")]),
+        ("a library version begins with", [code("x = 1", "export", "library")]),
+        ("a library version begins with", [code("x = 1\n# Library version: x", "library")]),
+        (
+            "folds a library version, and its output",
+            [code("# Library version: adds x.", "export", "library", outputs=[printed("a")])],
+        ),
+        *(
+            (f"cell 0 is tagged '{tag}' but holds no code", [text("Words.", tag)])
+            for tag in ("setup", "library", "wide", "keep")
+        ),
         # findings
         ("cell 0 is tagged 'finding' but holds no code", [text("Words.", "finding")]),
         ("cell 0 is tagged 'finding' but calls no", [code("x = 1", "finding")]),
@@ -162,6 +184,13 @@ def test_labels_and_witnesses_are_read_in_order():
     )
     assert labels(book) == ["eq-a", "eq-b"]
     assert sorted(witnessed(book)) == ["eq-a", "eq-b"]
+
+
+def test_what_a_library_version_adds_is_read_over_lines():
+    assert library_adds("# Library version: adds masks\n# and dropout.\nx = 1  # one") == (
+        "adds masks and dropout."
+    )
+    assert library_adds("\n# Library version: adds masks.") is None
 
 
 def test_only_timings_are_not_compared():
