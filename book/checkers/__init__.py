@@ -1,7 +1,8 @@
 """The exercises of every chapter, each with an oracle and named wrong answers.
 
 `check("normalization.rms_norm", my_function)` is what the chapters call. The exercises of a chapter
-are in the module of its name, in the dictionary `EXERCISES`; `core` says how they are checked.
+are in the module of its name, in the dictionary `EXERCISES`; `core` says how they are checked, and
+`questions` how those that are answered with a letter or a number.
 """
 
 from __future__ import annotations
@@ -9,19 +10,31 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from book.checkers.core import Answer, Exercise, grade
+from book.checkers.core import Answer, Exercise, Report, grade
+from book.checkers.questions import Question, ask
 
-__all__ = ["check", "exercise", "exercises"]
+__all__ = ["check", "exercise", "exercises", "verdict"]
+
+_NO_TOPIC = ("core", "questions")
 
 
-def check(name: str, answer: Answer) -> None:
+def check(name: str, answer: Answer | str | float | None) -> None:
     """Check `answer` against the exercise called `topic.exercise` and print the verdict.
+
+    An answer is a function, or the letter or number that a question asks for.
 
     Raises:
         ValueError: if there is no exercise of that name.
-        TypeError: if `answer` cannot be called.
+        TypeError: if `answer` is of another kind than the exercise asks for.
     """
-    print(grade(name, exercise(name), answer))
+    print(verdict(name, exercise(name), answer))
+
+
+def verdict(name: str, one: Exercise, answer: object) -> Report:
+    """What `check` prints."""
+    if isinstance(one, Question):
+        return ask(name, one, answer)
+    return grade(name, one, answer)  # type: ignore[arg-type]  # which says what it needs
 
 
 def exercise(name: str) -> Exercise:
@@ -38,7 +51,7 @@ def exercise(name: str) -> Exercise:
 
 def exercises() -> dict[str, Exercise]:
     """Every exercise of the book by its full name."""
-    topics = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "core")
+    topics = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name not in _NO_TOPIC)
     return {
         f"{topic}.{name}": one
         for topic in topics

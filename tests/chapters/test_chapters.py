@@ -12,6 +12,7 @@ import yaml
 
 from book.chapters import NOTEBOOKS, ROOT, chapters, read, tagged, tags, topic
 from book.checkers import exercises
+from book.checkers.questions import Question
 from book.lint import labels, problems, uncompared, witnessed
 from book.weave import PACKAGE, stale, weave
 
@@ -28,6 +29,17 @@ PARTS = [
     "Exercises",
     "References",
 ]
+# Chapters in the form of the second edition: a picture first, the exercises where they belong in
+# the text, and the parts at the end that every reader looks for.
+SECOND_EDITION: set[str] = set()
+LAST_PARTS = [
+    "In real models",
+    "What it costs",
+    "Questions you may be asked",
+    "What is often written and wrong",
+    "References",
+]
+FURTHER = "Further"  # folded: what only a specialist wants; before the questions or at the end
 # Every cell of the book whose output no run is compared with. Each prints timings.
 NOT_COMPARED = {
     ("02_map", "timing"),
@@ -53,6 +65,12 @@ EXPLORERS_AT_LEAST = {
 }
 
 EVERY_CHAPTER = pytest.mark.parametrize("path", chapters(), ids=lambda path: path.stem)
+FIRST_FORM = pytest.mark.parametrize(
+    "path", [p for p in chapters() if p.stem not in SECOND_EDITION], ids=lambda path: path.stem
+)
+SECOND_FORM = pytest.mark.parametrize(
+    "path", [p for p in chapters() if p.stem in SECOND_EDITION], ids=lambda path: path.stem
+)
 
 
 def by_part(notebook):
@@ -147,14 +165,14 @@ def test_a_chapter_opens_with_a_title_a_promise_and_what_it_takes(path):
     assert re.search(r"\*\*Time\*\*.*\d+ minutes", told)
 
 
-@EVERY_CHAPTER
+@FIRST_FORM
 def test_a_chapter_has_its_parts_in_order_and_no_other(path):
     parts = list(by_part(read(path)))
     assert parts[0] == ""
     assert parts[1:] == PARTS
 
 
-@EVERY_CHAPTER
+@FIRST_FORM
 def test_every_part_holds_what_it_is_for(path):
     parts = by_part(read(path))
     assert any(printed(c) or holds(c, "image/png") for c in code_of(parts["The question"])), (
@@ -176,7 +194,7 @@ def test_every_part_holds_what_it_is_for(path):
     assert re.search(r"\{cite(:\w+)?\}`", text_of(parts["References"]))
 
 
-@EVERY_CHAPTER
+@FIRST_FORM
 def test_witnesses_stand_in_the_derivation_and_library_code_in_build(path):
     for part, cells in by_part(read(path)).items():
         if part != "Derivation":
@@ -185,11 +203,41 @@ def test_witnesses_stand_in_the_derivation_and_library_code_in_build(path):
             assert [c.id for c in code_of(cells, "export")] == [], part
 
 
-@EVERY_CHAPTER
+@FIRST_FORM
 def test_an_explorer_stands_only_where_it_is_looked_for(path):
     for part, cells in by_part(read(path)).items():
         if part != "Explore it":
             assert [c.id for c in code_of(cells) if is_explorer(c)] == [], part
+
+
+@SECOND_FORM
+def test_a_chapter_of_the_second_edition_ends_with_what_every_reader_looks_for(path):
+    parts = [part for part in by_part(read(path)) if part != FURTHER]
+    assert parts[-len(LAST_PARTS) :] == LAST_PARTS
+
+
+@SECOND_FORM
+def test_a_chapter_of_the_second_edition_begins_with_a_picture_that_can_be_touched(path):
+    code = [c for c in read(path).cells if c.cell_type == "code" and "setup" not in tags(c)]
+    assert is_explorer(code[0]), "after the setup comes the picture"
+    explorers = [c for c in code if is_explorer(c)]
+    assert len(explorers) >= EXPLORERS_AT_LEAST.get(path.stem, 1)
+
+
+@SECOND_FORM
+def test_what_is_in_every_chapter_is_in_a_chapter_of_the_second_edition(path):
+    notebook = read(path)
+    parts = by_part(notebook)
+    assert len(tagged(notebook, "witness")) >= 3
+    assert tagged(notebook, "export")
+    assert any(printed(c) for c in code_of(parts["What it costs"]))
+    wrong = text_of(parts["What is often written and wrong"])
+    assert re.search(r"\(\.\./book/pages/misconceptions\.md#[ep]-\d+\)", wrong)
+    asked = re.findall(
+        r"^```\{dropdown\} (.+)$", text_of(parts["Questions you may be asked"]), re.M
+    )
+    assert len(asked) >= 3
+    assert re.search(r"\{cite(:\w+)?\}`", text_of(parts["References"]))
 
 
 # ---------------------------------------------------------------- equations
@@ -296,7 +344,9 @@ def told(part):
 def exercises_of(path):
     """Each exercise as a list of its steps."""
     groups = []
-    for step in told(by_part(read(path))["Exercises"]):
+    parts = by_part(read(path))
+    whole = [pair for part in parts.values() for pair in part]
+    for step in told(whole if path.stem in SECOND_EDITION else parts["Exercises"]):
         if step[0] == "exercise":
             groups.append([])
         groups[-1].append(step)
@@ -313,10 +363,10 @@ def names_checked(cell):
 
 
 @EVERY_CHAPTER
-def test_a_chapter_sets_three_to_seven_exercises_with_difficulty_and_minutes(path):
+def test_a_chapter_sets_exercises_with_difficulty_and_minutes(path):
     found = exercises_of(path)
-    assert 3 <= len(found) <= 7
-    text = text_of(by_part(read(path))["Exercises"])
+    assert len(found) in (range(6, 9) if path.stem in SECOND_EDITION else range(3, 8))
+    text = "\n".join(c.source for c in read(path).cells if c.cell_type == "markdown")
     effort = re.findall(r"^\*\d+ minutes, (?:easy|medium|hard)\b[^*]*\*", text, re.M)
     assert len(effort) == len(found)
     named = [group[0][1] for group in found]
@@ -342,8 +392,10 @@ def test_an_exercise_goes_from_stub_to_check_to_hints_to_solution(path):
         assert len(hints) >= 2, f"{label}: hints come in stages"
         steps = dict(group)
         assert steps["solution-start"] == label
-        assert "NotImplementedError" in steps["stub"].source, label
-        assert "NotImplementedError" not in steps["solution"].source, label
+        [name] = names_checked(steps["stub"])
+        empty = r" = None\b" if isinstance(exercises()[name], Question) else "NotImplementedError"
+        assert re.search(empty, steps["stub"].source), label
+        assert not re.search(empty, steps["solution"].source), label
 
 
 @EVERY_CHAPTER
@@ -352,8 +404,9 @@ def test_the_stub_is_not_called_wrong_and_the_solution_is_right(path):
         steps = dict(group)
         [name] = names_checked(steps["stub"])
         assert names_checked(steps["solution"]) == [name]
-        assert printed(steps["stub"]).startswith(f"{name}: nothing to check yet")
-        assert re.search(rf"^{re.escape(name)}: right in all \d+ cases", printed(steps["solution"]))
+        assert f"{name}: nothing to check yet" in printed(steps["stub"]).splitlines()[-1]
+        right = r"right\." if isinstance(exercises()[name], Question) else r"right in all \d+ cases"
+        assert re.search(rf"^{re.escape(name)}: {right}", printed(steps["solution"]), re.M)
 
 
 @EVERY_CHAPTER

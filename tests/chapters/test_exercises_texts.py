@@ -20,6 +20,7 @@ from torch import nn
 import transformer_parts
 from book.chapters import ROOT, chapters, read, tags, topic
 from book.checkers import exercises
+from book.checkers.questions import Question
 
 CHECKERS = exercises()
 EVERY_CHAPTER = pytest.mark.parametrize("path", chapters(), ids=lambda path: path.stem)
@@ -46,7 +47,7 @@ class Task:
 
 
 def tasks(path):
-    found = []
+    found, inside = [], False
     for cell in read(path).cells:
         if cell.cell_type == "code":
             if found and "exercise" in tags(cell):
@@ -55,10 +56,14 @@ def tasks(path):
             elif found and "solution" in tags(cell):
                 found[-1].solution = cell.source
             continue
-        for piece in re.split(r"^(?=```\{exercise\}|## )", cell.source, flags=re.M):
+        cuts = r"^(?=```\{exercise\}|```\{solution-end\}|## )"
+        for piece in re.split(cuts, cell.source, flags=re.M):
             if piece.startswith("```{exercise}"):
                 found.append(Task(re.search(r"^:label: (\S+)$", piece, re.M)[1], path))
-            if found and not piece.startswith("## "):
+                inside = True
+            elif piece.startswith(("```{solution-end}", "## ")):
+                inside = False  # the text of the chapter goes on
+            if inside:
                 found[-1].text += piece
     return found
 
@@ -67,14 +72,32 @@ TASKS = {task.label: task for path in chapters() for task in tasks(path)}
 EVERY_TASK = pytest.mark.parametrize("label", TASKS)
 
 
+@dataclasses.dataclass
+class Value:
+    """What a stub or a solution is about where the answer to a question is a letter or a number."""
+
+    name: str
+
+
 def defined(source):
-    """The function or class that a stub or a solution is about, the last one of the cell."""
-    kinds = ast.FunctionDef | ast.ClassDef
-    return [node for node in ast.parse(source).body if isinstance(node, kinds)][-1]
+    """The function or class that a stub or a solution is about, the last one of the cell.
+
+    Where a question is answered with a value it is the name of that value.
+    """
+    body = ast.parse(source).body
+    # A solution may go on after its check.
+    [call] = [node.value for node in body if ast.unparse(node).startswith("check(")]
+    checked = ast.unparse(call.args[1])
+    targets = [t for node in body if isinstance(node, ast.Assign) for t in node.targets]
+    if checked in map(ast.unparse, targets):
+        return Value(checked)
+    return [n for n in body if isinstance(n, ast.FunctionDef | ast.ClassDef)][-1]
 
 
 def parameters(node):
     """Names and defaults of a function's parameters, or of a class's constructor."""
+    if isinstance(node, Value):
+        return None
     if isinstance(node, ast.ClassDef):
         node = next(f for f in node.body if getattr(f, "name", "") == "__init__")
     return ast.unparse(node.args)
@@ -137,10 +160,13 @@ def reference_parameters(name):
 def signature_problems(task):
     """Where stub, solution, reference and text differ in the answer's parameters."""
     stub, solution = defined(task.stub), defined(task.solution)
+    if isinstance(CHECKERS[task.name], Question) != isinstance(stub, Value):
+        yield "a question asks for a value, every other exercise for a function or class"
+        return
     asked = [a.arg for a in stub.args.args] if isinstance(stub, ast.FunctionDef) else None
     if (stub.name, parameters(stub)) != (solution.name, parameters(solution)):
         yield "the solution has another signature than the stub"
-    if task.name not in OTHER_PARAMETERS:
+    if task.name not in OTHER_PARAMETERS and not isinstance(stub, Value):
         if asked != reference_parameters(task.name):
             yield f"the reference takes {reference_parameters(task.name)}, the stub {asked}"
         if len(CHECKERS[task.name].cases[0].inputs()) != len(asked):

@@ -150,12 +150,15 @@ def texts(path: Path) -> dict[str, str]:
     for cell in read(path).cells:
         if cell.cell_type != "markdown":
             continue
-        pieces = re.split(r"^(?=## |```\{exercise\}|```\{dropdown\})", cell.source, flags=re.M)
+        cuts = r"^(?=## |```\{exercise\}|```\{dropdown\}|```\{solution-end\})"
+        pieces = re.split(cuts, cell.source, flags=re.M)
         for piece in pieces:
             head = piece.partition("\n")[0]
             if head.startswith("## "):
                 part, label = head.removeprefix("## "), ""
-            elif part == "Exercises" and head.startswith("```{exercise}"):
+            elif head.startswith("```{solution-end}"):
+                label = ""
+            elif head.startswith("```{exercise}"):
                 [label] = re.findall(r"^:label: (\S+)$", piece, re.M)
             elif part == "Questions you may be asked" and head.startswith("```{dropdown}"):
                 label = head.removeprefix("```{dropdown}").strip()
