@@ -16,6 +16,8 @@ from IPython.display import display
 from matplotlib.figure import Figure
 from PIL import Image
 
+from book import drawn
+
 # Okabe and Ito's colours, which stay apart for the usual kinds of colour blindness, in the order
 # of use. Each has its own dash pattern, so that colour is never the only difference.
 PALETTE = {
@@ -52,16 +54,20 @@ plt.rcParams.update(
 )
 
 
-def show(fig: Figure, *, alt: str) -> None:
+def show(fig: Figure, *, alt: str, plane: bool | None = None) -> None:
     """Show `fig` in the notebook and on the site, with `alt` as its text alternative, and close it.
 
     Args:
         fig: the figure. Every axes that is switched on must name its x and y axis, a colour bar
             what it measures.
         alt: what a reader who cannot see the figure needs to know: what is drawn, what it shows.
+        plane: whether the axes are planes, whose two directions have one unit and must be drawn
+            so. By default those are in which an arrow is drawn, or a curve that turns back.
 
     Raises:
-        ValueError: if `alt` says too little, or an axis has no label.
+        ValueError: if `alt` says too little, an axis has no label, or something is drawn badly
+            (book/drawn.py): a text that is cut off or covered, a plane that is stretched, a
+            picture without ticks or key, a legend whose mark is not in the plot.
     """
     if len(alt.split()) < 8:
         raise ValueError(f"alt must say what the figure shows, in a sentence or two; got {alt!r}")
@@ -73,6 +79,8 @@ def show(fig: Figure, *, alt: str) -> None:
     png = io.BytesIO()
     # No Software entry: the file must not change with the version of matplotlib.
     fig.savefig(png, format="png", dpi=DPI, transparent=True, metadata={"Software": None})
+    if bad := drawn.problems(fig, plane):
+        raise ValueError("this figure cannot be shown:\n  " + "\n  ".join(bad))
     width, height = (round(inches * 96) for inches in fig.get_size_inches())
     small = io.BytesIO()
     # 256 colours are enough for a drawing and make the file a third of the size.
