@@ -29,6 +29,8 @@ RANDOM = "application/vnd.jupyter.widget-view+json"
 Pixels = np.ndarray[Any, np.dtype[np.int16]]
 
 _ISLAND = re.compile(r'<script type="application/json" class="tp-spec">(.*?)</script>', re.S)
+# What book.explorer draws from the description alone: it is compared there, with its rounding.
+_DRAWING = re.compile(r'<svg class="tp-drawing".*?</svg>', re.S)
 
 
 def picture_differences(stored: Iterable[Any], new: Iterable[Any]) -> list[str]:
@@ -98,10 +100,11 @@ def _pixels(png: str) -> Pixels:
 
 
 def _html_difference(stored: str, new: str) -> str | None:
-    if _ISLAND.sub("", stored) != _ISLAND.sub("", new):
-        return "the HTML differs"
     specs = [[json.loads(text) for text in _ISLAND.findall(html)] for html in (stored, new)]
-    return _value_difference("explorer", *specs)
+    if problem := _value_difference("explorer", *specs):
+        return problem
+    rest = [_DRAWING.sub("", _ISLAND.sub("", text)) for text in (stored, new)]
+    return None if rest[0] == rest[1] else "the HTML differs"
 
 
 def _value_difference(where: str, a: Any, b: Any) -> str | None:
@@ -128,10 +131,20 @@ def _value_difference(where: str, a: Any, b: Any) -> str | None:
 
 
 def _byte_difference(where: str, a: Any, b: Any) -> str | None:
-    old, new = (np.frombuffer(base64.b64decode(x["bytes"]), np.uint8).astype(int) for x in (a, b))
+    if a.keys() - {"bytes"} and any(a[k] != b[k] for k in a.keys() - {"bytes", "low"}):
+        return f"{where}: what its bytes mean has changed"
+    old, new = (_whole(x) for x in (a, b))
     if old.shape != new.shape:
         return f"{where}: {old.size} values became {new.size}"
-    if ((old == MISSING) != (new == MISSING)).any():
+    # Bytes of an axis: a column of places has a lowest one, and none is missing.
+    if "low" not in a and ((old == MISSING) != (new == MISSING)).any():
         return f"{where}: a value became nan, or was nan and is none"
+    # A column of places begins at its smallest one, which may be rounded otherwise too.
+    old, new = (v + round(x.get("low", 0) / x.get("step", 1)) for v, x in ((old, a), (new, b)))
     step = np.abs(old - new).max(initial=0)
     return None if step <= VALUE_STEP else f"{where}: a value moved by {step} of 254 steps"
+
+
+def _whole(column: Any) -> Any:
+    kind = {1: "<u1", 2: "<u2", 4: "<u4"}[column.get("width", 1)]
+    return np.frombuffer(base64.b64decode(column["bytes"]), kind).astype(int)

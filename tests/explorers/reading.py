@@ -29,7 +29,7 @@ import torch
 
 from book.chapters import chapters, read
 from book.chapters import topic as topic_of
-from book.explorer import MISSING, Axis, Bars, Heat, Lines, Points
+from book.explorer import MISSING, Axis, Bars, Heat, Lines, Points, unpacked
 
 STEPS = 254
 # A place on the page is rounded to four digits (book.explorer), and a byte to half a step.
@@ -84,7 +84,7 @@ def explorers(topic: str) -> dict[str, dict[str, Any]]:
             for island in _ISLAND.findall(text):
                 if cell.id in found:
                     raise ValueError(f"{path.name}, {cell.id}: two explorers in one cell")
-                found[cell.id] = json.loads(island)
+                found[cell.id] = unpacked(json.loads(island))
     return found
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import copy
-from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 from making import curve, flat, printed, result, shown
 from making import stored as stored_figure
 
-from book.explorer import Bars, Choice, Explorer, Frame, Heat, Lines, Slider
+from book.explorer import Bars, Choice, Explorer, Frame, Heat, Lines, Slider, page
 from book.outputs import PIXEL_STEP, STRAY_PIXELS, picture_differences
 
 
@@ -166,7 +165,7 @@ def explorer():
 
 def stored(spec):
     """The stored output of an explorer that has this description."""
-    return [result({"text/html": Explorer._as_html(SimpleNamespace(spec=spec))})]
+    return [result({"text/html": page(spec)})]
 
 
 def changed(explorer, change):
@@ -221,15 +220,15 @@ def test_a_value_that_became_nan_counts_even_at_the_top_of_the_axis(explorer):
 @pytest.mark.parametrize(
     ("change", "where"),
     [
-        (lambda s: s["sentences"].__setitem__(3, "another sentence"), "sentences[3]"),
+        (lambda s: s["sentences"]["texts"].__setitem__(3, "another"), "sentences.texts[3]"),
         (lambda s: s["panels"][0]["series"][0].update(label="z"), "series[0].label"),
         (lambda s: s["panels"][0]["yticks"][1].__setitem__(1, "7"), "yticks[1][1]"),
         (lambda s: s["panels"][0]["x"].__setitem__(1, 0.4), "panels[0].x[1]"),
-        (lambda s: s["controls"][0]["values"].append("3"), "controls[0].values"),
-        (lambda s: s["controls"][0].update(start=1), "HTML"),
+        (lambda s: s["controls"][0]["values"].__setitem__(1, "3"), "controls[0].values"),
+        (lambda s: s["controls"][0].update(start=1), "controls[0].start"),
         (lambda s: s["panels"].pop(), "panels"),
-        (lambda s: s["panels"][1].update(zero="0"), "zero"),
-        (lambda s: s["panels"][2].pop("rows"), "rows"),
+        (lambda s: s["panels"][1].update(zero=0.25), "zero"),
+        (lambda s: s["panels"][2].update(rownames=["p", "q"]), "rownames"),
     ],
 )
 def test_any_other_change_counts_and_is_named(explorer, change, where):
@@ -239,7 +238,7 @@ def test_any_other_change_counts_and_is_named(explorer, change, where):
 
 def test_a_changed_first_sentence_counts_outside_the_island_too(explorer):
     html = stored(explorer.spec)[0]["data"]["text/html"]
-    other = html.replace('<p class="tp-sentence">up', '<p class="tp-sentence">down')
+    other = html.replace('aria-live="polite">up', 'aria-live="polite">down')
     assert other != html
     [problem] = picture_differences([result({"text/html": html})], [result({"text/html": other})])
     assert "the HTML differs" in problem
