@@ -1,0 +1,1 @@
+"""Diagrams of modules that were traced while they ran."""
