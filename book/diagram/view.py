@@ -150,9 +150,9 @@ def look(graph: Graph, inside: int, opened: Set[int] = frozenset()) -> View:
     learned = {} if shown else _learned(graph.nodes[inside])
     seen: dict[int, int] = {}
     for n in graph.nodes:
-        for a in graph.ancestors(n):
-            if a in boxes:
-                seen[n] = a
+        for around in graph.ancestors(n):
+            if around in boxes:
+                seen[n] = around
                 break
     links = {Link(n, inside, node.output or ()): None for n, node in learned.items()}
     ports: dict[tuple[int, bool], Port] = {}
