@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,18 @@ def tags(cell: Any) -> list[str]:
 def tagged(notebook: Any, tag: str) -> Iterator[Any]:
     """The code cells of `notebook` that carry `tag`, in order."""
     return (c for c in notebook.cells if c.cell_type == "code" and tag in tags(c))
+
+
+def calls_of_witness(source: str) -> Iterator[tuple[str, ast.Call]]:
+    """Each call of `witness(...)` in the code of a cell, with the label that it names."""
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", "") == "witness"
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        ):
+            yield str(node.args[0].value), node
 
 
 def library_adds(source: str) -> str | None:

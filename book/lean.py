@@ -409,7 +409,7 @@ _REPAIRS = (
     (r"data-bs-title=", "title="),
     (r"data-bs-toggle=", "data-toggle="),
     # A name that differs from the words that are seen cannot be spoken to.
-    (r'(<summary) aria-label="[^"]*"', r"\1"),
+    (r'(<summary) aria-label="Toggle hidden content"', r"\1"),
     (r'(<button class="btn search-button-field[^>]*?) title="Search" aria-label="Search"', r"\1"),
     (
         r'<span class="search-button__kbd-shortcut">',

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from book import lint_facts, lint_symbols
-from book.chapters import chapters, library_adds, read, tagged, tags, topic, without_code
+from book.chapters import (
+    calls_of_witness,
+    chapters,
+    library_adds,
+    read,
+    tagged,
+    tags,
+    topic,
+    without_code,
+)
 from book.facts import LINK
 from book.finding import SEEDS_AT_LEAST
 
@@ -73,14 +82,7 @@ def displayed(notebook: Any) -> list[tuple[str, str]]:
 def witness_calls(notebook: Any) -> Iterator[tuple[str, ast.Call]]:
     """Each call of `witness(...)` in a cell tagged so, with the label that it names."""
     for cell in tagged(notebook, "witness"):
-        for node in ast.walk(ast.parse(cell.source)):
-            if (
-                isinstance(node, ast.Call)
-                and getattr(node.func, "id", "") == "witness"
-                and node.args
-                and isinstance(node.args[0], ast.Constant)
-            ):
-                yield str(node.args[0].value), node
+        yield from calls_of_witness(cell.source)
 
 
 def witnessed(notebook: Any) -> list[str]:

@@ -34,7 +34,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from book import checked, errata, facts, glossary, lean, names, quiz, symbol_pages
+from book import checked, errata, facts, folding, glossary, lean, names, quiz, symbol_pages
 from book.chapters import ROOT, topic
 
 logger = logging.getLogger(__name__)
@@ -419,6 +419,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # Every page is made lean after it was written, so every page has to be written.
     app.connect("env-updated", lambda app, env: sorted(env.found_docs))
     app.connect("doctree-read", _fold_findings)
+    folding.setup(app)
     app.connect("doctree-read", _name_facts)
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _facts)

@@ -135,7 +135,7 @@
 
   // ---- copy: a button on each piece of code, made when it comes near
   function copying() {
-    const plain = (block) => one("pre", block).textContent.replace(/\n$/, "");
+    const plain = (block) => (one(".tp-code", block) || one("pre", block)).textContent.replace(/\n$/, "");
     const copy = async (text) => {
       try { await navigator.clipboard.writeText(text); return true; } catch { /* the old way */ }
       const area = document.createElement("textarea");
@@ -189,7 +189,7 @@
         else target.removeAttribute("tabindex");
       }
     }, { rootMargin: "200px" });
-    for (const box of all("article :is(.math-display, pre, table, .cell_output, p:has(math), li:has(> math, > .tp-hold))")) near.observe(box);
+    for (const box of all("article :is(.math-display, pre, .tp-code, table, .cell_output, p:has(math), li:has(> math, > .tp-hold))")) near.observe(box);
   }
 
   // ---- where the reader is: in the contents of the page and in the list of chapters
@@ -284,7 +284,8 @@
     let opened = [];
     addEventListener("beforeprint", () => {
       root.dataset.solutions = box && !box.checked ? "no" : "yes";
-      opened = all("details:not([open])").filter((d) => !(d.matches(".solution") && root.dataset.solutions === "no"));
+      // A mark and the first line of a docstring say enough on paper.
+      opened = all("details:not([open], .tp-witness, .tp-docstring)").filter((d) => !(d.matches(".solution") && root.dataset.solutions === "no"));
       for (const details of opened) details.open = true;
       for (const image of all("img[loading=lazy]")) image.loading = "eager";
     });

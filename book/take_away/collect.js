@@ -66,6 +66,17 @@
   all(SCREEN).forEach((node) => node.remove());
   // A finding: first the sentence, then the experiment, as the style sheet of the site has them.
   all(".tag_finding > details").forEach((fold) => fold.parentNode.append(fold));
+  // A witness is a mark beside the number of its equation; code in pieces becomes one again.
+  for (const box of all(".tp-equation")) {
+    const display = box.querySelector(".math-display");
+    display.querySelector(".eqno")?.append(" ✓");
+    box.replaceWith(display);
+  }
+  for (const box of all(".tp-code")) {
+    const whole = make("pre", "");
+    for (const piece of all("pre, summary > code", box)) whole.append(...piece.childNodes);
+    box.replaceWith(whole);
+  }
   for (const fold of all("details")) {
     const summary = fold.querySelector(":scope > summary");
     summary.remove();

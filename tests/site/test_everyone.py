@@ -97,13 +97,14 @@ def test_a_solution_opens_by_keyboard_and_a_link_into_it_opens_it(visitor):
 
 def test_code_is_copied_by_keyboard(visitor):
     page = visitor.open(CHAPTER, permissions=["clipboard-read", "clipboard-write"])
-    block = page.locator("article .cell_input div.highlight").first
+    block = page.locator("article .cell_input div.highlight:has(.tp-code)").first
     block.scroll_into_view_if_needed()
     block.locator("button.copybtn").press("Enter")
     page.wait_for_selector("button[aria-label=Copied]")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith("import matplotlib")
-    assert copied == block.locator("pre").inner_text().strip("\n")
+    assert copied.startswith("def layer_norm(")
+    assert "Returns:" in copied, "what is folded is copied too"
+    assert copied == block.locator(".tp-code").text_content().strip("\n")
 
 
 def test_what_is_wider_than_a_phone_is_reached_by_keyboard(visitor):
@@ -169,7 +170,9 @@ def test_a_chapter_prints_with_its_solutions_or_without(visitor, wanted):
     assert set(seen) == {wanted}
     if wanted:
         assert solution.first.locator("pre").first.is_visible()
-    others = page.locator("article details:not(.solution)")
+    brief = page.locator("article details:is(.tp-witness, .tp-docstring)")
+    assert not any(brief.evaluate_all("(all) => all.map((e) => e.open)"))
+    others = page.locator("article details:not(.solution, .tp-witness, .tp-docstring)")
     assert others.evaluate_all("(all) => all.every((e) => e.open || e.closest('.solution'))")
     for gone in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".tp-tools", ".prev-next-footer"):
         assert not page.locator(gone).first.is_visible(), gone
