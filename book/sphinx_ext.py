@@ -36,6 +36,7 @@ from sphinx.writers.html5 import HTML5Translator
 
 from book import checked, errata, facts, folding, glossary, lean, names, quiz, symbol_pages
 from book.chapters import ROOT, topic
+from book.mathml import well_drawn
 
 logger = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
@@ -71,7 +72,8 @@ class FigureRenderer(NbElementRenderer):  # type: ignore[misc]
 
 def _mathml(self: HTML5Translator, node: nodes.Element, *, display: bool) -> str:
     try:
-        return str(_latex.convert_with_local_state(node.astext(), displaystyle=display))
+        mathml = _latex.convert_with_local_state(node.astext(), displaystyle=display)
+        return well_drawn(str(mathml))
     except LatexError as error:
         logger.warning(
             "this formula is not valid LaTeX: %s\n%s", node.astext(), error, location=node
@@ -277,7 +279,7 @@ def _symbols(app: Sphinx, doctree: Any, page: str) -> None:
     symbols = symbol_pages.PageSymbols(topic(Path(f"{page}.ipynb")))
     for node in doctree.findall(nodes.math_block):
         if mathml := symbols.formula(node.get("label") or "", node.astext()):
-            node["tp-mathml"] = mathml
+            node["tp-mathml"] = well_drawn(mathml)
     if island := symbols.island():
         doctree += nodes.raw("", island, format="html")
 
