@@ -116,7 +116,7 @@
       put(rect, { class: kind, "fill-opacity": String(+opacity.toFixed(3)) });
       const text = panel.texts ? textAt(panel.texts[i], now) : "";
       if (panel.texts) group.lastChild.textContent = text;
-      if (group.hasAttribute("aria-label")) {
+      if (group.classList.contains("tp-touch")) {
         group.answer = panel.details ? textAt(panel.details[i], now) : "";
         const said = `${panel.rownames[Math.floor(i / panel.columns)]}, ${panel.columnnames[i % panel.columns]}`;
         group.setAttribute("aria-label", said + (text && `: ${text}`) + (panel.details ? `. ${group.answer}` : ""));
