@@ -29,7 +29,9 @@ import torch
 
 from book.chapters import chapters, read
 from book.chapters import topic as topic_of
-from book.explorer import MISSING, Axis, Bars, Heat, Lines, Points, unpacked
+from book.explorer import MISSING, Axis, Bars, Grid, Heat, Lines, Points, Scene, unpacked
+
+from .reading_scenes import cell_differences, cell_faults, scene_differences, scene_faults
 
 STEPS = 254
 # A place on the page is rounded to four digits (book.explorer), and a byte to half a step.
@@ -126,8 +128,7 @@ def differences(spec: dict[str, Any], at: dict[str, str], seen: Seen) -> list[st
     if [p["title"] for p in spec["panels"]] != titles:
         return [*found, f"the panels are {[p['title'] for p in spec['panels']]}, not {titles}"]
     for panel, ours in zip(spec["panels"], seen.panels, strict=True):
-        steps = steps_of(spec, panel, number)
-        found += [f"{ours.title!r}: {d}" for d in _panel_differences(panel, ours, steps)]
+        found += [f"{ours.title!r}: {d}" for d in _panel_differences(spec, panel, ours, number)]
     return found
 
 
@@ -169,23 +170,31 @@ def _is_said(number: re.Match[str], value: Any) -> bool:
     return abs(value - printed) <= 0.5 * step * (1 + 1e-6)
 
 
-def _panel_differences(panel: dict[str, Any], ours: Any, steps: Any) -> Iterator[str]:
+def _panel_differences(
+    spec: dict[str, Any], panel: dict[str, Any], ours: Any, number: int
+) -> Iterator[str]:
     for name in ("kind", "xlabel", "ylabel"):
         if panel[name] != getattr(ours, name):
             yield f"{name} is {panel[name]!r}, not {getattr(ours, name)!r}"
             return
-    values = ours.values()
-    if isinstance(ours, Heat):
-        if ours.limits is None:
-            raise ValueError("a page shows no values of a matrix: say what its colours span")
+    if isinstance(ours, Scene):
+        yield from scene_differences(spec, panel, ours, number)
+        return
+    values, steps = ours.values(), steps_of(spec, panel, number)
+    if isinstance(ours, Heat | Grid):
+        limits = ours.limits or tuple(_tick(end) for end in panel["ends"])
+        if "ends" in panel and panel["ends"] != [f"{v:.3g}".replace("-", "−") for v in limits]:
+            yield f"the colors span {panel['ends']}, not {limits}"
+        yield from cell_differences(spec, panel, ours, number)
         if panel["diverging"] != ours.diverging:
             yield f"diverging is {panel['diverging']}"
         if (panel["rows"], panel["columns"]) != values[0].shape:
             yield f"{panel['rows']} × {panel['columns']} cells, not {values[0].shape}"
             return
-        wanted = [Axis(*ours.limits).fraction(values[0])]
+        wanted = [Axis(*limits).fraction(values[0])]
         names, parts = ["cells"], [steps]
-        slack = 0.0
+        # Limits that are read from the page have three digits.
+        slack = 0.0 if ours.limits else 0.01
     else:
         names = [s["label"] for s in panel["series"]]
         if names != list(ours.series):
@@ -369,6 +378,7 @@ def _moves(spec: dict[str, Any], control: int, number: int) -> bool:
     return spec["sentences"][number] != spec["sentences"][other] or any(
         np.abs(steps_of(spec, p, number) - steps_of(spec, p, other)).max() > 2
         for p in spec["panels"]
+        if "data" in p
     )
 
 
@@ -376,6 +386,11 @@ def _panel_faults(
     spec: dict[str, Any], panel: dict[str, Any], number: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "another unit on y", panel | {"ylabel": panel["ylabel"] + ", squared"}
+    if panel["kind"] == "scene":
+        yield from scene_faults(spec, panel, number)
+        return
+    if panel["kind"] in ("heat", "grid"):
+        yield from cell_faults(spec, panel, number)
     if panel["xlabel"] != panel["ylabel"]:
         names = {"xlabel": panel["ylabel"], "ylabel": panel["xlabel"]}
         yield "the names of the axes exchanged", panel | names
@@ -405,7 +420,8 @@ def _panel_faults(
 
 def _width(panel: dict[str, Any]) -> int:
     """How many bytes lie side by side: the columns of a matrix, x and y of a dot."""
-    return {"heat": panel.get("columns", 1), "points": 2}.get(panel["kind"], 1)
+    kind = panel["kind"]
+    return panel["columns"] if kind in ("heat", "grid") else 2 if kind == "points" else 1
 
 
 def _with(spec: dict[str, Any], panel: dict[str, Any], number: int, steps: Any) -> dict[str, Any]:
