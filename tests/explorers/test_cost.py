@@ -3,9 +3,11 @@
 import math
 
 import numpy as np
+import torch
 
-from book.explorer import Bars, Lines
+from book.explorer import Bars, Box, Curve, Dot, Lines, Scene, Segment, Text
 
+from .counting import counted
 from .reading import Seen, check_explorer, says
 
 
@@ -18,6 +20,67 @@ def weights_of(layers, width, heads, kv_heads, hidden, vocabulary):
         "feed-forward": layers * (width * hidden + width * hidden + hidden * width),
         "vocabulary": width * vocabulary,
     }
+
+
+@check_explorer("dot", {"batch": "256", "tokens of context": "4,096"})
+def test_a_batch_whose_caches_do_not_fit_on_the_device():
+    batch, context, layers, heads, kv_heads, width = 256, 4096, 32, 32, 8, 128
+    # Seven billion weights are a matrix of 10,000 by 700,000.
+    linear = counted(((batch, 10_000), (10_000, 700_000)))
+    scores = layers * counted(
+        ((batch * heads, 1, width), (batch * heads, width, context)),
+        ((batch * heads, 1, context), (batch * heads, context, width)),
+    )
+    weights = torch.empty(10_000, 700_000, dtype=torch.bfloat16, device="meta").nbytes
+    shape = (2, layers, batch, kv_heads, context, width)
+    caches = torch.empty(shape, dtype=torch.bfloat16, device="meta").nbytes
+    peak, bandwidth, memory = 989e12, 3.35e12, 80e9  # NVIDIA's table of the H100 SXM
+    read, fetched, worked = weights / bandwidth, caches / bandwidth, (linear + scores) / peak
+    intensity = (linear + scores) / (weights + caches)
+    seconds = read + fetched
+    assert seconds > worked
+    assert weights + caches > memory
+
+    corner, x = math.log10(peak / bandwidth), math.log10(intensity)
+    top, y = math.log10(989), math.log10(intensity * bandwidth / 1e12)
+    unused = 1 - worked / seconds
+    dot = {
+        "roof": Curve([corner - top, corner, 3.3], [0, top, top]),
+        "share": Text(x - 1.05, top - 0.3, f"{unused:.1%} unused", anchor="start", role="bad"),
+        "unused": Segment(x, y, x, top, dash=True, role="bad"),
+        "step": Dot(x, y, size=3, role="bad"),
+        "name": Text(x + 0.15, y - 0.25, "batch 256: does not fit", anchor="start"),
+    }
+    own = 0.7 * weights / memory
+    bars = {
+        "moving": Text(
+            0, 5.2, f"moving weights {1e3 * read:.1f} ms, caches {1e3 * fetched:.1f} ms",
+            anchor="start",
+        ),
+        "multiplying": Text(0, 3.2, f"multiplying {1e3 * worked:.2f} ms", anchor="start"),
+        "held": Text(
+            0, 1.2, f"memory {(weights + caches) / 1e9:.0f} of 80 GB", anchor="start"
+        ),
+        "weights moved": Box(0, 4, read / seconds, 0.8, role="data", fill=0.6),
+        "caches moved": Box(read / seconds, 4, fetched / seconds, 0.8, role="key", fill=0.6),
+        "multiplied": Box(0, 2, worked / seconds, 0.8, role="good", fill=0.6),
+        # It ends at the edge of the picture, beyond the frame of the device.
+        "caches kept": Box(own, 0, 1 - own, 0.8, role="bad", fill=0.6),
+    }  # fmt: skip
+    ticks = [(0, "1"), (1, "10"), (2, "100"), (3, "1,000")]
+    return Seen(
+        says(
+            "{} FLOPs per byte, and the ridge is at {}: in a step of {} ms the multipliers are "
+            "idle for {} of the time. That is {} tokens per second, but {} GB do not fit in {} GB",
+            *(intensity, peak / bandwidth, 1e3 * seconds, unused, batch / seconds),
+            *((weights + caches) / 1e9, 80),
+        ),
+        Scene(
+            "drag the dot: a larger batch", dot, xlim=(-0.3, 3.3), ylim=(0, 3.3), axes="box",
+            xticks=ticks, yticks=ticks, xlabel="FLOPs per byte", ylabel="TFLOP/s",
+        ),
+        Scene("the time of one step, and the memory", bars, xlim=(0, 1), ylim=(-0.1, 5.8)),
+    )  # fmt: skip
 
 
 @check_explorer(

@@ -4,14 +4,151 @@ import math
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
-from book.explorer import Bars, Heat, Lines
+from book.explorer import (
+    Bars,
+    Box,
+    Cell,
+    Dot,
+    Heat,
+    Lines,
+    Polygon,
+    Scene,
+    Segment,
+    Text,
+)
+from transformer_parts.kv_cache import GroupedQueryAttention, KVCache
 
 from .reading import Seen, check_explorer, says
 
 # NVIDIA's table of the H100 SXM, and Llama 2 70B's own configuration.
 PEAK, BANDWIDTH, MEMORY = 989e12, 3.35e12, 80e9
 LLAMA_2_70B = {"parameters": 68_976_648_192, "layers": 80, "head": 128}
+
+
+def rows_of_every_pass(tokens, cached):
+    """How many rows the key projection of a real layer gets in each pass."""
+    layer, rows = GroupedQueryAttention(8, 4, 2, 2), []
+    layer.k_proj.register_forward_hook(lambda _m, x, _y: rows.append(x[0].shape[1]))
+    text, cache = torch.randn(1, tokens, 8), KVCache(1, 2, tokens, 2)
+    with torch.no_grad():
+        for n in range(tokens):
+            layer(text[:, n : n + 1], cache=cache) if cached else layer(text[:, : n + 1])
+    return rows
+
+
+@check_explorer(
+    "film",
+    {
+        "pass": "reads “sat”",
+        "the model runs": "with a cache",
+        "heads for keys and values": "8",
+    },
+)
+def test_the_third_pass_with_a_cache_computes_one_row():
+    new, again = (sum(rows_of_every_pass(3, way)) for way in (True, False))
+    new_later, again_later = (sum(rows_of_every_pass(100, way)) for way in (True, False))
+    longest = sum(rows_of_every_pass(6, False))
+    # A layer's cache for one token, times the layers.
+    one = KVCache(1, 8, 1, 128, dtype=torch.bfloat16)
+    per_token = 32 * (one.keys.nbytes + one.values.nbytes) / 1024
+    full = 32 * 4 * per_token  # six tokens of 32 heads make the bar one long; 8 heads have a fourth
+
+    side = 0.15
+    strip, step, heads = {}, {}, {}
+    for k in range(6):
+        left, top = k + 0.05, 0.95
+        stairs = [(left, top - (k + 1) * side), (left, top)]
+        stairs += [
+            (left + (n + 1) * side, top - (n + e) * side) for n in range(k + 1) for e in (0, 1)
+        ]
+        end, low = left + (k + 1) * side, top - (k + 1) * side
+        row = [(left, low), (left, low + side), (end, low + side), (end, low)]
+        past = k < 3
+        strip |= {
+            f"frame {k + 1}": Box(k + 0.01, 0.01, 0.98, 0.98, strong=k == 2),
+            f"so far {k + 1}": Polygon(stairs, role="weight", faint=True, shown=past),
+            f"again {k + 1}": Polygon(stairs, role="weight", shown=False),
+            f"once {k + 1}": Polygon(row, role="weight", strong=True, shown=past),
+        }
+        word = ["the", "cat", "sat", "on", "the", "mat"][k]
+        step |= {
+            f"column {k + 1}": Text(k + 0.5, 2.4, word, faint=not past),
+            f"row {k + 1}": Text(-0.1, -k - 0.5, word, anchor="end", faint=not past),
+            f"key {k + 1}": Cell(
+                -2, k, "new" if k == 2 else "kept", role="key",
+                fill=0.5 if k == 2 else 0.1, shown=past,
+            ),
+        }  # fmt: skip
+        for j in range(k + 1):
+            fill = 0.8 if k == 2 else 0.1
+            step[f"pair {k + 1}, {j + 1}"] = Cell(k, j, role="weight", shown=past, fill=fill)
+    bars = {}
+    for low, count, text, role, fill in (
+        (3, again / longest, f"{again} without a cache", "weight", 0.1),
+        (2, new / longest, f"{new} with a cache", "weight", 0.7),
+        (0, 3 * per_token / (6 * full / 32), f"{3 * per_token:,.0f} KiB", "key", 0.7),
+    ):
+        bars |= {
+            f"bar {low}": Box(0, low + 0.1, count, 0.8, role=role, fill=fill),
+            f"number {low}": Text(count + 0.02, low + 0.5, text, anchor="start"),
+        }
+    # Torch's operator says which of eight stores a query head reads: the one whose value it gives.
+    values = torch.arange(8.0)[None, :, None, None].expand(1, 8, 1, 4)
+    read = F.scaled_dot_product_attention(
+        torch.randn(1, 32, 1, 4), torch.randn(1, 8, 1, 4), values, enable_gqa=True
+    )[0, :, 0, 0]
+    heads["kept"] = Text(15.5, -0.5, "keys and values: 8, cached", role="key")
+    middles = [float(np.mean([h for h in range(32) if read[h] == g])) for g in range(8)]
+    for h in range(32):
+        heads[f"line {h + 1}"] = Segment(h, 1, middles[int(read[h])], 0, role="quiet")
+        heads[f"store {h + 1}"] = Dot(
+            middles[h] if h < 8 else 0, 0, role="key", size=0.9, shown=h < 8
+        )
+    return Seen(
+        says(
+            "Pass {}, “sat”: only its own row is computed. Tokens through the layers: {} so far, "
+            "{} without a cache; {} and {} for a text of {} tokens. Kept: {} KiB per token, {} KiB",
+            *(3, new, again, new_later, again_later, 100, per_token, 3 * per_token),
+        ),
+        Scene("one frame for each token", strip, xlim=(0, 6), ylim=(0, 1)),
+        Scene("this pass: full is computed, dashed is not", step, xlim=(-1.9, 6), ylim=(-6, 2.8)),
+        Scene("work and memory move opposite ways", bars, xlim=(0, 1.6), ylim=(0, 5)),
+        Scene("who reads which keys", heads, xlim=(-0.7, 31.7), ylim=(-0.8, 1.8)),
+    )
+
+
+@check_explorer("sharing", {"key–value heads, G": "4", "query head": "7"})
+def test_which_key_value_head_a_query_head_reads():
+    shared = torch.arange(4.0)[None, :, None, None].expand(1, 4, 1, 2)
+    queries = torch.randn(1, 8, 1, 2)
+    read = F.scaled_dot_product_attention(queries, shared, shared, enable_gqa=True)[0, :, 0, 0]
+    owner = [int(value) for value in read]
+    middles = [float(np.mean([h for h in range(8) if owner[h] == g])) for g in range(4)]
+    shapes = {}
+    for h in range(8):
+        here, kept = h == 7, h == owner[7]
+        place = middles[h] if h < 4 else 0
+        shapes |= {
+            f"line {h}": Segment(h, 0.75, middles[owner[h]], 0.25, role="quiet", strong=here),
+            f"query head {h}": Box(
+                h - 0.45, 0.75, 0.9, 0.5, label=str(h), role="query",
+                strong=here, fill=0.5 if here else 0.1,
+            ),
+            f"store {h}": Box(
+                place - 0.45, -0.25, 0.9, 0.5, label=str(h), role="key",
+                strong=kept, fill=0.5 if kept else 0.1, shown=h < 4,
+            ),
+        }  # fmt: skip
+    return Seen(
+        says(
+            "H = {}, G = {}, so r = {}: query head {} reads the keys and values of head "
+            "⌊{} / {}⌋ = {}. The cache is {} of what it would be with {} of them",
+            *(8, 4, owner.count(3), 7, 7, 2, owner[7], 0.5, 8),
+        ),
+        Scene("touch a query head", shapes, xlim=(-0.5, 7.5), ylim=(-0.8, 1.8)),
+    )
 
 
 @check_explorer(

@@ -1,12 +1,70 @@
 """The explorers of chapter 8: torch's norms, their formulas, and half precision step by step."""
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from book.explorer import Bars, Heat, Lines
+from book.explorer import Bars, Box, Cell, Dot, Heat, Lines, Scene
 
 from .reading import Seen, check_explorer, says
+
+
+def column_by_column(sheet):
+    """BatchNorm with a pencil, and its mean and spread of each feature."""
+    out, found = np.zeros((3, 4)), []
+    for j in range(4):
+        column = [sheet[i][j] for i in range(3)]
+        mean = sum(column) / 3
+        spread = math.sqrt(sum((v - mean) ** 2 for v in column) / 3 + 1e-5)
+        out[:, j] = [(v - mean) / spread for v in column]
+        found.append((mean, spread))
+    return out, found
+
+
+@check_explorer(
+    "sheet",
+    {"norm": "BatchNorm", "number": "cat, feature 2", "what happens": "add 6 to it"},
+)
+def test_a_number_of_the_sheet_moves_its_whole_column_under_batch_norm():
+    tokens, changed = ["the", "cat", "sat"], [[1, 1, 3, 3], [2, 10, 6, 8], [0, 4, 0, 4]]
+    before, _ = column_by_column([[1, 1, 3, 3], [2, 4, 6, 8], [0, 4, 0, 4]])
+    after, found = column_by_column(changed)
+    mean, spread = found[1]
+    moved = np.abs(after - before) > 0.005
+    lit_in = np.array([[False] * 4, [False, True, False, False], [False] * 4])
+    ins = {"averaged together": Box(0.94, -3.07, 1.12, 3.14, strong=True)}
+    outs = dict(ins)
+    for i, j in np.ndindex(3, 4):
+        name, corner = f"{tokens[i]}, feature {j + 1}", (j + 0.86, -i - 0.17)
+        ins |= {
+            name: Cell(
+                i, j, str(changed[i][j]), role="data",
+                fill=0.5 if lit_in[i, j] else 0.1, strong=(i, j) == (1, 1),
+            ),
+            f"{name} moved": Dot(*corner, size=0.5, shown=bool(lit_in[i, j])),
+        }  # fmt: skip
+        middle, width = found[j]
+        said = f"({changed[i][j]} − {middle:.2f}) / {width:.2f} = {after[i, j]:.2f}"
+        outs |= {
+            name: Cell(
+                i, j, f"{after[i, j]:.2f}".replace("-", "−"), role="data",
+                fill=0.5 if moved[i, j] else 0.1, detail=said.replace("-", "−"),
+            ),
+            f"{name} moved": Dot(*corner, size=0.5, shown=bool(moved[i, j])),
+        }  # fmt: skip
+    plane = {"xlim": (-0.75, 4.1), "ylim": (-3.15, 0.6)}
+    return Seen(
+        says(
+            "BatchNorm: feature {} is ({}, {}, {}), with mean {} and spread {}, so its {} becomes "
+            "({} − {}) / {} = {}. {} of the {} outputs moved, in {} of the {} tokens",
+            *(2, 1, 10, 4, mean, spread, 10, 10, mean, spread, (10 - mean) / spread),
+            *(int(moved.sum()), 12, 3, 3),
+        ),
+        Scene("in: touch a number", ins, **plane),
+        Scene("out: touch a number", outs, **plane),
+    )
 
 
 @check_explorer(
