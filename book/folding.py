@@ -167,7 +167,8 @@ def _anchor(label: str) -> str:
 
 
 def _open_fold(self: HTML5Translator, node: Fold) -> None:
-    self.body.append(f'<details class="{" ".join(node["classes"])}">\n')
+    opened = {"open": "open"} if node.get("opened") else {}
+    self.body.append(self.starttag(node, "details", **opened))
 
 
 def _close_fold(self: HTML5Translator, node: Fold) -> None:
@@ -272,5 +273,4 @@ def setup(app: Sphinx) -> None:
     app.add_node(Equation, html=(_open_equation, _close_equation))
     app.add_node(CheckMark, html=(_mark, None))
     app.add_node(DocumentedCode, html=(_code, None))
-    app.add_css_file("folds.css")
     app.connect("doctree-read", fold_page)

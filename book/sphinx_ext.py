@@ -5,7 +5,7 @@
 - Figures take the alt text that `book.figures.show` stored with them.
 - Launch buttons point to the repository that the book was built from; without one there are none.
 - Nothing on a page comes from another host, and the build fails if something would.
-- What the pages load is cut down to what they use (`book.lean`).
+- What a page looks like is the theme's business (`book.theme`).
 - A missing page, a traceback, an image without alt text, a dead link: each fails the build.
 """
 
@@ -14,18 +14,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import unicodedata
 from collections.abc import Iterator
-from html import unescape
 from html.parser import HTMLParser
-from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from docutils import nodes
-from fontTools import subset
-from fontTools.ttLib import TTFont
 from math_core import LatexError, LatexToMathML
 from myst_nb.core.render import NbElementRenderer
 from sphinx.application import Sphinx
@@ -34,12 +29,12 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from book import checked, errata, facts, folding, glossary, lean, names, quiz, symbol_pages
+from book import checked, errata, facts, folding, glossary, names, quiz, symbol_pages, theme
 from book.chapters import ROOT, topic
 from book.mathml import well_drawn
+from book.theme.finish import Book, address_of
 
 logger = logging.getLogger(__name__)
-STATIC = Path(__file__).parent / "static"
 # The whole book as one file (`make pdf`, `make epub`); publish.yml puts them beside the pages.
 TAKE_AWAY = ("transformer-parts.pdf", "transformer-parts.epub")
 SUMMARY = (
@@ -73,12 +68,32 @@ class FigureRenderer(NbElementRenderer):  # type: ignore[misc]
 def _mathml(self: HTML5Translator, node: nodes.Element, *, display: bool) -> str:
     try:
         mathml = _latex.convert_with_local_state(node.astext(), displaystyle=display)
-        return well_drawn(str(mathml))
+        return styled(well_drawn(str(mathml)))
     except LatexError as error:
         logger.warning(
             "this formula is not valid LaTeX: %s\n%s", node.astext(), error, location=node
         )
         return f"<code>{self.encode(node.astext())}</code>"
+
+
+# What math-core says about cells of tables and blanks in attributes that a page may not have.
+_STYLES = {
+    "text-align:right;justify-items:end;padding-right:0": "tp-m-right",
+    "text-align:left;justify-items:start;padding-left:0": "tp-m-left",
+    "text-align:left;justify-items:start;padding-right:0": "tp-m-first",
+    "text-align:left;justify-items:start;padding-right:0;padding-left:1em": "tp-m-far",
+    "padding-right:0.1667em": "tp-m-after",
+    "margin-left:-0.16666667em": "tp-m-back",
+}
+
+
+def styled(mathml: str) -> str:
+    """MathML with classes (style/article.css) for styles, which the policy of the pages forbids."""
+
+    def named(match: re.Match[str]) -> str:
+        return f' class="{_STYLES["".join(match[1].split()).rstrip(";")]}"'
+
+    return re.sub(r' style="([^"]*)"', named, mathml)
 
 
 def _inline(self: HTML5Translator, node: nodes.math) -> None:
@@ -89,7 +104,8 @@ def _inline(self: HTML5Translator, node: nodes.math) -> None:
 def _display(self: HTML5Translator, node: nodes.math_block) -> None:
     number = get_node_equation_number(self, node) if node["number"] else ""
     anchor = f' id="{node["ids"][0]}"' if node.get("ids") else ""
-    mathml = node.get("tp-mathml") or _mathml(self, node, display=True)
+    mathml = node.get("tp-mathml")
+    mathml = styled(mathml) if mathml else _mathml(self, node, display=True)
     self.body.append(f'<div class="math-display"{anchor}>{mathml}')
     if number:
         self.body.append(f'<span class="eqno">({number})')
@@ -99,64 +115,15 @@ def _display(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def _math_font(out: Path) -> None:
-    """STIX Two Math, cut down to the characters that the built pages use."""
-    text = set()
-    for page in out.rglob("*.html"):
-        for math in re.findall(r"<math.*?</math>", page.read_text(encoding="utf-8"), re.S):
-            text |= set(unescape(re.sub(r"<[^>]+>", "", math)))
-    options = subset.Options(flavor="woff", layout_features=["*"], hinting=False)
-    # ziamath is here for the font in it; importing it would be slow and warns.
-    (file,) = (f for f in files("ziamath") or [] if f.name == "STIXTwoMath-Regular.ttf")
-    font = subset.load_font(file.locate(), options)
-    cutter = subset.Subsetter(options)
-    # A browser sets a lone letter in italics, and takes those from another place of the font.
-    italics = {chr(c) for c in [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)]}
-    text |= {c for c in italics if unicodedata.normalize("NFKC", c) in text}
-    cutter.populate(text="".join(sorted(text | set("√"))))
-    cutter.subset(font)
-    _narrow_radicals(font)
-    subset.save_font(font, out / "_static/math.woff", options)
-
-
-def _narrow_radicals(font: TTFont) -> None:
-    """Give every size of the root sign the width of the smallest.
-
-    Chromium reserves the width of the largest one in a line of text, which leaves a gap after
-    each root.
-    """
-    sizes = font["MATH"].table.MathVariants
-    sign = font.getBestCmap()[ord("√")]
-    shapes = sizes.VertGlyphConstruction[sizes.VertGlyphCoverage.glyphs.index(sign)]
-    width, _ = font["hmtx"][sign]
-    names = {v.VariantGlyph for v in shapes.MathGlyphVariantRecord}
-    names |= {part.glyph for part in shapes.GlyphAssembly.PartRecords}
-    for name in names:
-        old, bearing = font["hmtx"][name]
-        glyph = font["glyf"][name]
-        glyph.coordinates.scale((width / old, 1))
-        glyph.recalcBounds(font["glyf"])
-        font["hmtx"][name] = (width, round(bearing * width / old))
-
-
 # ---------------------------------------------------------------- where the book lives
 
 
-def _repository(app: Sphinx, config: Any) -> None:
-    """Add the launch and repository buttons, pointing to the remote that this copy came from."""
-    url = repository_url()
-    if url is not None:
-        config.html_theme_options = {
-            **config.html_theme_options,
-            "repository_url": url,
-            "repository_branch": _branch(),
-            "use_repository_button": True,
-            "use_issues_button": True,
-            "launch_buttons": {
-                "binderhub_url": "https://mybinder.org",
-                "notebook_interface": "jupyterlab",
-            },
-        }
+def _place(app: Sphinx, config: Any) -> None:
+    """Tell the theme what the book is, where it is published and where it comes from."""
+    config.tp_repository = repository_url()
+    config.tp_branch = _branch()
+    address = address_of(dict(os.environ), config.tp_repository)
+    config.tp_book = Book(config.html_title or config.project, SUMMARY, address)
 
 
 def repository_url(environment: dict[str, str] | None = None) -> str | None:
@@ -243,8 +210,7 @@ def _fold_findings(app: Sphinx, doctree: Any) -> None:
     for cell in doctree.findall(nodes.container):
         if "tag_finding" in cell["classes"] and not cell.get("hide_mode"):
             cell["hide_mode"] = "input"
-            cell["prompt_show"] = app.config.nb_code_prompt_show
-            cell["prompt_hide"] = app.config.nb_code_prompt_hide
+            cell["prompt_show"] = cell["prompt_hide"] = "The experiment"
 
 
 def _name_facts(app: Sphinx, doctree: Any) -> None:
@@ -282,16 +248,6 @@ def _symbols(app: Sphinx, doctree: Any, page: str) -> None:
             node["tp-mathml"] = well_drawn(mathml)
     if island := symbols.island():
         doctree += nodes.raw("", island, format="html")
-
-
-def _only_ours(
-    app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any
-) -> None:
-    """Drop Thebe's style sheets, of which no page uses anything; `lean` drops its scripts."""
-    sheets = context.get("css_files", [])
-    context["css_files"] = [
-        s for s in sheets if "thebe" not in str(getattr(s, "filename", s) or "")
-    ]
 
 
 # ---------------------------------------------------------------- guards
@@ -397,11 +353,8 @@ def _link_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path)
 def _finish(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.name != "html":
         return
-    out = Path(app.outdir)
-    _math_font(out)
-    address = lean.address_of(dict(os.environ), repository_url())
-    lean.make_lean(out, lean.Book(app.config.html_title or app.config.project, SUMMARY, address))
-    if problems := site_problems(out, set(app.env.found_docs)):
+    theme.finished(app, app.config.tp_book)
+    if problems := site_problems(Path(app.outdir), set(app.env.found_docs)):
         raise ExtensionError("the site must not be published:\n  " + "\n  ".join(problems))
 
 
@@ -410,16 +363,12 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect everything to Sphinx."""
+    theme.setup(app)
     app.add_html_math_renderer(
         "mathml", inline_renderers=(_inline, None), block_renderers=(_display, None)
     )
-    app.connect("config-inited", _repository, priority=900)
-    app.connect("config-inited", lambda app, config: config.html_static_path.append(str(STATIC)))
-    app.add_css_file("explorer.css")
-    app.add_css_file("book.css")
+    app.connect("config-inited", _place)
     app.connect("source-read", _fill_in)
-    # Every page is made lean after it was written, so every page has to be written.
-    app.connect("env-updated", lambda app, env: sorted(env.found_docs))
     app.connect("doctree-read", _fold_findings)
     folding.setup(app)
     app.connect("doctree-read", _name_facts)
@@ -427,7 +376,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-resolved", _facts)
     app.connect("doctree-resolved", _symbols)
     app.connect("doctree-resolved", _tested_with)
-    app.connect("html-page-context", _only_ours, priority=900)
-    # After the theme, which writes its colours for code at that moment.
+    # After Sphinx has written what stands beside the pages.
     app.connect("build-finished", _finish, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-// What every page has around its text: colours, search box, menus, side columns, copy buttons,
+// What every page has around its text: colors, search, the drawer of chapters, the menu, copy buttons,
 // the place in the table of contents, what was read, and what is printed.
 // Without this script all text, formulas and figures are there and every box folds out.
 (() => {
@@ -16,121 +16,107 @@
     };
   })();
 
-  // ---- colours: as the machine, light, dark
-  function colours() {
+  // An icon like those of the templates (book/theme/icons.html).
+  const icon = (path) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    made.setAttribute("viewBox", "0 0 24 24");
+    made.setAttribute("class", "tp-icon");
+    made.setAttribute("aria-hidden", "true");
+    const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    line.setAttribute("d", path);
+    made.append(line);
+    return made;
+  };
+
+  // ---- colors: as the machine, light, dark
+  function colors() {
     const dark = matchMedia("(prefers-color-scheme: dark)");
     const names = { auto: "as the system", light: "light", dark: "dark" };
+    const button = one(".tp-colours");
     const show = () => {
       const mode = root.dataset.mode;
       root.dataset.theme = mode === "auto" ? (dark.matches ? "dark" : "light") : mode;
-      for (const button of all(".theme-switch-button")) {
-        button.setAttribute("aria-label", `Colours: ${names[mode]}`);
-        button.title = `Colours: ${names[mode]}`;
-      }
+      button.setAttribute("aria-label", `Colors: ${names[mode]}`);
+      button.title = `Colors: ${names[mode]}`;
     };
     if (!(root.dataset.mode in names)) root.dataset.mode = "auto";
     dark.addEventListener("change", show);
-    for (const button of all(".theme-switch-button")) {
-      button.addEventListener("click", () => {
-        const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
-        root.dataset.mode = order[(order.indexOf(root.dataset.mode) + 1) % 3];
-        store.set("mode", root.dataset.mode);
-        show();
-      });
-    }
+    button.addEventListener("click", () => {
+      const order = dark.matches ? ["auto", "light", "dark"] : ["auto", "dark", "light"];
+      root.dataset.mode = order[(order.indexOf(root.dataset.mode) + 1) % 3];
+      store.set("mode", root.dataset.mode);
+      show();
+    });
     show();
   }
 
-  // ---- dialogs: the search box, and on a small screen the two side columns
-  const closeOutside = (dialog) => dialog.addEventListener("click", (event) => {
-    const box = dialog.getBoundingClientRect();
-    const inside = event.clientX >= box.left && event.clientX <= box.right && event.clientY >= box.top && event.clientY <= box.bottom;
-    // A press of Enter on a button counts as a click at (0, 0).
-    if (!inside && event.target === dialog) dialog.close();
-  });
-
+  // ---- search: one key leads to the field, Escape back to where the reader was
   function search() {
-    const dialog = one("#pst-search-dialog");
-    if (!dialog) return;
+    const field = one(".tp-search-page input") || one(".tp-search input");
     const mac = /Mac|iPhone/.test(navigator.platform);
-    if (mac) for (const key of all(".kbd-shortcut__modifier")) key.textContent = key.textContent === "Ctrl" ? "⌘" : key.textContent;
-    const toggle = () => {
-      const field = one(".bd-search-container input[name=q]");
-      if (field) { field.focus(); field.select(); return; }
-      if (dialog.open) dialog.close();
-      else dialog.showModal();
-    };
-    for (const button of all(".search-button__button")) button.addEventListener("click", toggle);
+    const key = one(".tp-search kbd");
+    if (key && mac) key.textContent = "⌘ K";
+    let before = null;
     addEventListener("keydown", (event) => {
       if (event.key.toLowerCase() !== "k" || event.shiftKey || event.altKey || !(mac ? event.metaKey : event.ctrlKey)) return;
       event.preventDefault();
-      toggle();
+      if (!field.checkVisibility()) { one(".tp-to-search").click(); return; }
+      if (document.activeElement !== field) before = document.activeElement;
+      field.focus();
+      field.select();
     });
-    closeOutside(dialog);
-    const field = one(".bd-search-container input[name=q]");
-    if (field && !new URLSearchParams(location.search).get("q")) field.focus();
-  }
-
-  function column(side, wide) {
-    const button = one(`.${side}-toggle`);
-    const bar = one(`#pst-${side}-sidebar`);
-    const dialog = one(`#pst-${side}-sidebar-modal`);
-    if (!button || !bar || !dialog) return;
-    const name = side === "primary" ? "Table of contents" : "On this page";
-    button.setAttribute("aria-label", name);
-    button.title = name;
-    dialog.setAttribute("aria-label", name);
-    const close = document.createElement("button");
-    close.type = "button";
-    close.className = "tp-close";
-    close.textContent = "Close";
-    close.addEventListener("click", () => dialog.close());
-    button.addEventListener("click", () => {
-      if (matchMedia(wide).matches) {
-        const hidden = bar.classList.toggle("pst-sidebar-hidden");
-        button.setAttribute("aria-expanded", String(!hidden));
-        return;
-      }
-      dialog.className = bar.className;
-      dialog.append(close, ...bar.childNodes);
-      dialog.showModal();
+    field.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !before) return;
+      event.preventDefault();
+      field.blur();
+      if (before !== document.body) before.focus();
+      before = null;
     });
-    dialog.addEventListener("close", () => {
-      close.remove();
-      bar.append(...dialog.childNodes);
-      dialog.className = "";
-      button.focus();
-    });
-    dialog.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']")) dialog.close(); });
-    closeOutside(dialog);
-  }
-
-  // ---- menus behind a button
-  function menus() {
-    for (const button of all("[data-toggle=dropdown]")) {
-      const menu = one(".dropdown-menu", button.parentElement);
-      const items = () => all("a, button", menu);
-      const set = (open) => {
-        menu.classList.toggle("show", open);
-        button.setAttribute("aria-expanded", String(open));
-      };
-      button.addEventListener("click", () => set(!menu.classList.contains("show")));
-      button.parentElement.addEventListener("keydown", (event) => {
-        if (event.key === "Escape") { set(false); button.focus(); }
-        if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
-        event.preventDefault();
-        set(true);
-        const list = items();
-        const at = list.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
-        list[(at + list.length) % list.length].focus();
-      });
-      button.parentElement.addEventListener("focusout", (event) => {
-        if (!button.parentElement.contains(event.relatedTarget)) set(false);
-      });
-      document.addEventListener("click", (event) => {
-        if (!button.parentElement.contains(event.target)) set(false);
-      });
+    if (field.matches(".tp-search-page input")) {
+      const asked = new URLSearchParams(location.search).get("q");
+      if (asked) field.value = asked;
+      else field.focus();
     }
+  }
+
+  // ---- the column of chapters as a drawer: opened where the reader is, closed by what it leads to
+  function drawer() {
+    const bar = one("#tp-contents");
+    const aim = { "tp-open-contents": ".tp-here > a", "tp-open-sections": "#tp-sections a" };
+    for (const [name, wanted] of Object.entries(aim)) {
+      one(`.${name}`)?.addEventListener("click", () => setTimeout(() => {
+        const link = bar.matches(":popover-open") && one(wanted, bar);
+        if (!link) return;
+        bar.scrollTop = link.offsetTop - 60;
+        link.focus({ preventScroll: true });
+      }));
+    }
+    bar.addEventListener("click", (event) => { if (event.target.closest("a[href^='#']") && bar.matches(":popover-open")) bar.hidePopover(); });
+  }
+
+  // ---- the menu: arrow keys lead through it
+  function menu() {
+    const button = one(".tp-open-more");
+    const list = one("#tp-more");
+    if (!button || !list) return;
+    const items = () => all("a, button", list).filter((e) => e.checkVisibility());
+    list.addEventListener("toggle", () => button.setAttribute("aria-expanded", String(list.matches(":popover-open"))));
+    button.setAttribute("aria-expanded", "false");
+    const move = (event) => {
+      if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+      event.preventDefault();
+      if (!list.matches(":popover-open")) list.showPopover();
+      button.setAttribute("aria-expanded", "true");
+      const known = items();
+      const at = known.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
+      known[(at + known.length) % known.length].focus();
+    };
+    button.addEventListener("keydown", move);
+    list.addEventListener("keydown", move);
+    list.addEventListener("keydown", (event) => { if (event.key === "Escape") { list.hidePopover(); button.focus(); } });
+    list.addEventListener("focusout", (event) => {
+      if (event.relatedTarget && !list.contains(event.relatedTarget) && event.relatedTarget !== button) list.hidePopover();
+    });
   }
 
   // ---- copy: a button on each piece of code, made when it comes near
@@ -146,25 +132,24 @@
       area.remove();
       return done;
     };
+    const PAGES = "M9 9h10v10H9zM5 15V5h10", DONE = "M5 12.5l4.5 4.5L19 7.5", FAILED = "M6 6l12 12M18 6L6 18";
     const add = (block) => {
       const button = document.createElement("button");
       button.type = "button";
       button.className = "copybtn";
-      button.setAttribute("aria-label", "Copy this code");
-      button.title = "Copy this code";
-      const icon = document.createElement("i");
-      icon.className = "fa-regular fa-copy";
-      icon.setAttribute("aria-hidden", "true");
-      button.append(icon);
+      button.append(icon(PAGES));
+      const line = one("path", button);
+      const say = (words, path) => {
+        button.setAttribute("aria-label", words);
+        button.title = words;
+        line.setAttribute("d", path);
+      };
+      say("Copy this code", PAGES);
       button.addEventListener("click", async () => {
         const done = await copy(plain(block));
         button.focus();
-        button.setAttribute("aria-label", done ? "Copied" : "Copying failed");
-        icon.className = done ? "fa-solid fa-check" : "fa-solid fa-xmark";
-        setTimeout(() => {
-          button.setAttribute("aria-label", "Copy this code");
-          icon.className = "fa-regular fa-copy";
-        }, 2000);
+        say(done ? "Copied" : "Copying failed", done ? DONE : FAILED);
+        setTimeout(() => say("Copy this code", PAGES), 2000);
       });
       block.append(button);
     };
@@ -175,7 +160,15 @@
         add(target);
       }
     }, { rootMargin: "400px" });
-    for (const block of all("div.highlight")) if (!block.closest(".cell_output")) near.observe(block);
+    for (const block of all("article div.highlight")) if (!block.closest(".cell_output")) near.observe(block);
+  }
+
+  // ---- notes beside the text are open where they stand beside it, and fold where they do not
+  function notes() {
+    const wide = matchMedia("(min-width: 1240px)");
+    const set = () => { for (const note of all(".tp-margin")) note.open = wide.matches; };
+    wide.addEventListener("change", set);
+    set();
   }
 
   // ---- what is wider than its column can be moved by keyboard too
@@ -189,12 +182,12 @@
         else target.removeAttribute("tabindex");
       }
     }, { rootMargin: "200px" });
-    for (const box of all("article :is(.math-display, pre, .tp-code, table, .cell_output, p:has(math), li:has(> math, > .tp-hold))")) near.observe(box);
+    for (const box of all("article :is(.math-display, pre, .tp-code, .tp-table, .cell_output, .text_html, p:has(math), li:has(> math, > .tp-hold))")) near.observe(box);
   }
 
   // ---- where the reader is: in the contents of the page and in the list of chapters
   function place() {
-    const links = new Map(all("#pst-page-toc-nav a[href^='#']").map((a) => [decodeURIComponent(a.hash.slice(1)), a]));
+    const links = new Map(all("#tp-sections a").map((a) => [decodeURIComponent(a.hash.slice(1)), a]));
     let marked = null;
     const seen = new Set();
     const watch = new IntersectionObserver((entries) => {
@@ -216,13 +209,11 @@
       const section = document.getElementById(id);
       if (section) watch.observe(section);
     }
-    const bar = one("#pst-primary-sidebar");
-    const current = bar && one("li.current > a", bar);
-    if (!current) return;
-    current.setAttribute("aria-current", "page");
-    if (matchMedia("(min-width: 992px)").matches) {
+    const bar = one("#tp-contents");
+    const current = one(".tp-here > a", bar);
+    if (current && matchMedia("(min-width: 992px)").matches) {
       const lower = current.getBoundingClientRect().top - bar.getBoundingClientRect().top;
-      if (lower > bar.clientHeight * 0.7) bar.scrollTop = lower - bar.clientHeight * 0.3;
+      if (lower > bar.clientHeight * 0.5) bar.scrollTop = lower - bar.clientHeight * 0.25;
     }
   }
 
@@ -230,7 +221,7 @@
   function progress() {
     const key = "transformer-parts-read";
     const name = (link) => link.pathname.split("/").pop();
-    const chapters = all("#pst-primary-sidebar li.toctree-l1 > a").filter((a) => /\/\d\d_\w+\.html$/.test(a.pathname));
+    const chapters = all("#tp-contents li > a:has(> .tp-number)");
     const read = () => new Set((store.get(key) || "").split(" ").filter(Boolean));
     const line = one(".tp-progress");
     const show = () => {
@@ -262,7 +253,7 @@
     };
     show();
     const here = location.pathname.split("/").pop();
-    const end = one(".prev-next-footer");
+    const end = one(".tp-turn");
     if (!end || !/^\d\d_\w+\.html$/.test(here)) return;
     const watch = new IntersectionObserver((entries) => {
       // A page that is open at its end without having been moved was not read.
@@ -294,9 +285,6 @@
       opened = [];
     });
     for (const button of all("[data-do=print]")) button.addEventListener("click", () => print());
-    for (const button of all("[data-do=fullscreen]")) {
-      button.addEventListener("click", () => (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen?.()));
-    }
   }
 
   // ---- a link into a folded box opens it
@@ -317,7 +305,7 @@
   function found() {
     const key = "sphinx_highlight_terms";
     const words = (store.get(key) || "").split(/\s+/).filter((w) => w.length > 1);
-    if (one(".bd-search-container")) return;
+    if (one(".tp-search-page")) return;
     store.remove(key);
     const article = one("article");
     if (!words.length || !article || !globalThis.Highlight || !CSS.highlights) return;
@@ -341,8 +329,7 @@
   // A box that is ticked before it is listened to would forget it, so that is not put off.
   printing();
   // One job at a time, so that the page answers in between.
-  const jobs = [colours, search, menus, () => column("primary", "(min-width: 992px)"),
-    () => column("secondary", "(min-width: 1200px)"), unfold, progress, copying, sideways, place, found];
+  const jobs = [colors, notes, search, drawer, menu, unfold, progress, copying, sideways, place, found];
   const next = () => {
     jobs.shift()();
     if (jobs.length) setTimeout(next);

@@ -1,0 +1,203 @@
+"""The one style sheet, the one script and the fonts, each named by its content."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import re
+import unicodedata
+from functools import cache
+from html import unescape
+from pathlib import Path
+
+import sphinx
+from fontTools import subset
+from fontTools.ttLib import TTFont
+
+from book.theme.finish import font_file
+from book.theme.sections import rules
+
+HERE = Path(__file__).parent
+STATIC = HERE.parent / "static"
+STYLES = (
+    STATIC / "explorer.css",
+    HERE / "style/base.css",
+    HERE / "style/frame.css",
+    HERE / "style/article.css",
+    HERE / "style/cells.css",
+    HERE / "style/print.css",
+)
+SCRIPTS = (
+    STATIC / "explorer.js",
+    STATIC / "pages.js",
+    STATIC / "symbols.js",
+    HERE / "site.js",
+)
+_SEARCH_REPAIRS = (
+    # Parts of a word are found from three letters on; two signs are a whole word in Chinese.
+    ("if (word.length > 2) {", "if (word.length > 2 || /[^\\x00-\\x7f]/.test(word)) {"),
+    # The lines around a title are no text that an excerpt should begin with.
+    (
+        '[".headerlink", "script", "style"]',
+        '[".headerlink", "script", "style", ".tp-tools", ".tp-eyebrow", ".tp-turn", ".tp-footer"]',
+    ),
+)
+
+
+@cache
+def style() -> str:
+    """The style sheet: ours, without comments and blanks, with the heights and the letters."""
+    css = "\n".join(path.read_text(encoding="utf-8") for path in STYLES) + rules()
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.S)
+    css = re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"\s+", " ", css)).replace(";}", "}").strip()
+    return css + "".join(_face(*face) for face in FACES)
+
+
+def script() -> str:
+    """The script: ours, without indents and lines of comment; no string runs over several lines."""
+    lines: list[str] = []
+    for path in SCRIPTS:
+        lines += [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+# What the search page needs of Sphinx. doctools and the options are used by searchtools.
+_SEARCH = (
+    "documentation_options.js",
+    "doctools.js",
+    "language_data.js",
+    "searchtools.js",
+    "sphinx_highlight.js",
+)
+
+
+def search_script(static: Path) -> str:
+    """What the search page needs of Sphinx, which has written it into this folder."""
+    script = "\n".join((static / name).read_text(encoding="utf-8") for name in _SEARCH)
+    for theirs, ours in _SEARCH_REPAIRS:
+        if theirs not in script:
+            raise ValueError(f"Sphinx's searchtools.js has changed: it has no {theirs!r}")
+        script = script.replace(theirs, ours)
+    return script
+
+
+def names() -> dict[str, str]:
+    """What the style sheet and the scripts are called, by content."""
+    # Sphinx writes the parts of its script after the pages, which name it.
+    searching = sphinx.__version__ + repr(_SEARCH_REPAIRS)
+    return {
+        "style": _named("book", ".css", style()),
+        "script": _named("book", ".js", script()),
+        "search": _named("search", ".js", searching),
+    }
+
+
+def write(static: Path, called: dict[str, str]) -> None:
+    """Write them, instead of those that had other contents before."""
+    for old in [*static.glob("book-????????.*"), *static.glob("search-????????.js")]:
+        old.unlink()
+    searching = search_script(static)
+    for kind, text in (("style", style()), ("script", script()), ("search", searching)):
+        (static / called[kind]).write_text(text, encoding="utf-8")
+    (static / "favicon.svg").write_bytes((STATIC / "favicon.svg").read_bytes())
+
+
+def _named(stem: str, suffix: str, text: str) -> str:
+    return f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}{suffix}"
+
+
+# ---------------------------------------------------------------- fonts
+
+
+def write_fonts(out: Path) -> None:
+    """STIX Two Math, cut down to what the pages use: for formulas, and its letters for the text."""
+    text = set()
+    for page in out.rglob("*.html"):
+        for math in re.findall(r"<math.*?</math>", page.read_text(encoding="utf-8"), re.S):
+            text |= set(unescape(re.sub(r"<[^>]+>", "", math)))
+    # A browser sets a lone letter in italics, and takes those from another place of the font.
+    italics = {chr(c) for c in [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)]}
+    text |= {c for c in italics if unicodedata.normalize("NFKC", c) in text}
+    # Not its twenty sets of other shapes for the same letters.
+    options = _options(["ssty", "dtls", "flac", "kern", "ccmp", "mark", "rtlm"])
+    font = subset.load_font(font_file(), options)
+    cutter = subset.Subsetter(options)
+    cutter.populate(text="".join(sorted(text | set("√"))))
+    cutter.subset(font)
+    _narrow_radicals(font)
+    subset.save_font(font, out / "_static/math.woff", options)
+
+
+# The letters of a text; a face takes each from another place of the font.
+_TEXT = [chr(c) for c in range(0x20, 0x7F)] + list("–—‘’“”…×·→←≤≥−°éüöäçñ§±≈√²³½")
+# Style, weight, where the letters begin, and what is added to the width of a letter and of a blank:
+# letters of formulas stand further apart than in a text, and the blanks between them are narrower.
+FACES: list[tuple[str, str, dict[str, int], int, int]] = [
+    ("normal", "400", {}, 0, 0),
+    ("italic", "400", {"A": 0x1D434, "a": 0x1D44E}, -8, 40),
+    ("normal", "600 900", {"A": 0x1D400, "a": 0x1D41A, "0": 0x1D7CE}, -22, 0),
+]
+
+
+def _options(features: list[str]) -> subset.Options:
+    return subset.Options(flavor="woff", layout_features=features, hinting=False)
+
+
+def _place(letter: str, begin: dict[str, int]) -> int:
+    """Where the font has this letter for a face."""
+    for first, last in (("A", "Z"), ("a", "z"), ("0", "9")):
+        if first in begin and first <= letter <= last:
+            code = begin[first] + ord(letter) - ord(first)
+            return 0x210E if code == 0x1D455 else code  # Unicode had an italic h before the others
+    return ord(letter)
+
+
+def _face(style: str, weight: str, begin: dict[str, int], closer: int, blank: int) -> str:
+    """A face for the text within the style sheet: no line moves when it comes, for it is there."""
+    options = _options(["kern", "ccmp"])
+    options.drop_tables += ["MATH"]
+    font = subset.load_font(font_file(), options)
+    font.recalcTimestamp = False
+    glyphs = font.getBestCmap()
+    places = {letter: _place(letter, begin) for letter in _TEXT}
+    chosen = {ord(c): glyphs[code] for c, code in places.items() if code in glyphs}
+    for table in font["cmap"].tables:
+        if table.isUnicode() and table.format in (4, 12):
+            table.cmap = dict(chosen)
+    cutter = subset.Subsetter(options)
+    cutter.populate(unicodes=chosen)
+    cutter.subset(font)
+    for letter, code in places.items():
+        if letter == " " or code != ord(letter):
+            name = chosen[ord(letter)]
+            width, bearing = font["hmtx"][name]
+            wider, aside = (blank, 0) if letter == " " else (closer, closer // 2)
+            font["hmtx"][name] = (width + wider, bearing + aside)
+    packed = io.BytesIO()
+    subset.save_font(font, packed, options)
+    data = base64.b64encode(packed.getvalue()).decode()
+    return (
+        f'@font-face{{font-family:"Book Text";font-style:{style};font-weight:{weight};'
+        f'src:url("data:font/woff;base64,{data}")}}'
+    )
+
+
+def _narrow_radicals(font: TTFont) -> None:
+    """Give every size of the root sign the width of the smallest.
+
+    Chromium reserves the width of the largest one in a line of text, which leaves a gap after
+    each root.
+    """
+    sizes = font["MATH"].table.MathVariants
+    sign = font.getBestCmap()[ord("√")]
+    shapes = sizes.VertGlyphConstruction[sizes.VertGlyphCoverage.glyphs.index(sign)]
+    width, _ = font["hmtx"][sign]
+    names = {v.VariantGlyph for v in shapes.MathGlyphVariantRecord}
+    names |= {part.glyph for part in shapes.GlyphAssembly.PartRecords}
+    for name in names:
+        old, bearing = font["hmtx"][name]
+        glyph = font["glyf"][name]
+        glyph.coordinates.scale((width / old, 1))
+        glyph.recalcBounds(font["glyf"])
+        font["hmtx"][name] = (width, round(bearing * width / old))
