@@ -15,7 +15,7 @@
   };
 
   window.dispatchEvent(new Event("beforeprint")); // draws the explorers that were not seen yet
-  const article = document.querySelector("article.bd-article").cloneNode(true);
+  const article = document.querySelector("article.tp-article").cloneNode(true);
   const all = (selector, root = article) => [...root.querySelectorAll(selector)];
 
   // ---- explorers: a picture of the first state, and the state in words
@@ -37,7 +37,7 @@
     text: ["fill", "font-size", "font-family", "text-anchor"],
     line: ["stroke", "stroke-width"], path: ["fill", "stroke", "stroke-width"], rect: ["fill"], circle: ["fill"],
   };
-  const drawn = [...document.querySelectorAll("article.bd-article .tp-explorer")];
+  const drawn = [...document.querySelectorAll("article.tp-article .tp-explorer")];
   all(".tp-explorer").forEach((box, i) => {
     const live = [...drawn[i].querySelectorAll("svg, svg *")];
     all("svg, svg *", box).forEach((node, k) => {

@@ -121,12 +121,12 @@ def write_fonts(out: Path) -> None:
     text |= {c for c in italics if unicodedata.normalize("NFKC", c) in text}
     # Not its twenty sets of other shapes for the same letters.
     options = _options(["ssty", "dtls", "flac", "kern", "ccmp", "mark", "rtlm"])
-    font = subset.load_font(font_file(), options)
-    cutter = subset.Subsetter(options)
-    cutter.populate(text="".join(sorted(text | set("√"))))
-    cutter.subset(font)
-    _narrow_radicals(font)
-    subset.save_font(font, out / "_static/math.woff", options)
+    with subset.load_font(font_file(), options) as font:
+        cutter = subset.Subsetter(options)
+        cutter.populate(text="".join(sorted(text | set("√"))))
+        cutter.subset(font)
+        _narrow_radicals(font)
+        subset.save_font(font, out / "_static/math.woff", options)
 
 
 # The letters of a text; a face takes each from another place of the font.
@@ -157,25 +157,25 @@ def _face(style: str, weight: str, begin: dict[str, int], closer: int, blank: in
     """A face for the text within the style sheet: no line moves when it comes, for it is there."""
     options = _options(["kern", "ccmp"])
     options.drop_tables += ["MATH"]
-    font = subset.load_font(font_file(), options)
-    font.recalcTimestamp = False
-    glyphs = font.getBestCmap()
     places = {letter: _place(letter, begin) for letter in _TEXT}
-    chosen = {ord(c): glyphs[code] for c, code in places.items() if code in glyphs}
-    for table in font["cmap"].tables:
-        if table.isUnicode() and table.format in (4, 12):
-            table.cmap = dict(chosen)
-    cutter = subset.Subsetter(options)
-    cutter.populate(unicodes=chosen)
-    cutter.subset(font)
-    for letter, code in places.items():
-        if letter == " " or code != ord(letter):
-            name = chosen[ord(letter)]
-            width, bearing = font["hmtx"][name]
-            wider, aside = (blank, 0) if letter == " " else (closer, closer // 2)
-            font["hmtx"][name] = (width + wider, bearing + aside)
     packed = io.BytesIO()
-    subset.save_font(font, packed, options)
+    with subset.load_font(font_file(), options) as font:
+        font.recalcTimestamp = False
+        glyphs = font.getBestCmap()
+        chosen = {ord(c): glyphs[code] for c, code in places.items() if code in glyphs}
+        for table in font["cmap"].tables:
+            if table.isUnicode() and table.format in (4, 12):
+                table.cmap = dict(chosen)
+        cutter = subset.Subsetter(options)
+        cutter.populate(unicodes=chosen)
+        cutter.subset(font)
+        for letter, code in places.items():
+            if letter == " " or code != ord(letter):
+                name = chosen[ord(letter)]
+                width, bearing = font["hmtx"][name]
+                wider, aside = (blank, 0) if letter == " " else (closer, closer // 2)
+                font["hmtx"][name] = (width + wider, bearing + aside)
+        subset.save_font(font, packed, options)
     data = base64.b64encode(packed.getvalue()).decode()
     return (
         f'@font-face{{font-family:"Book Text";font-style:{style};font-weight:{weight};'

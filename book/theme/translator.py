@@ -61,11 +61,12 @@ class Translator(HTML5Translator):
 
     def visit_entry(self, node: nodes.entry) -> None:
         """The empty corner of a table heads nothing."""
-        start = len(self.body)
-        super().visit_entry(node)
-        if not node.astext().strip() and self.context[-1].startswith("</th"):
-            self.body[start:] = ["<td>"]
-            self.context[-1] = "</td>\n"
+        if node.astext().strip() or not isinstance(node.parent.parent, nodes.thead):
+            super().visit_entry(node)
+            return
+        node.parent.column += 1
+        self.body.append("<td></td>\n")
+        raise nodes.SkipNode
 
 
 def _given(node: nodes.image) -> tuple[int, int] | None:

@@ -79,20 +79,21 @@ def test_a_download_without_git_has_no_address(tmp_path, monkeypatch):
     assert repository_url({}) is None
 
 
-def test_without_an_address_there_are_no_buttons(repository):
-    config = SimpleNamespace(html_theme_options={"search_bar_text": "x"})
+def test_the_theme_is_told_what_the_book_is_and_where_it_comes_from(repository):
+    config = SimpleNamespace(html_title="A book", project="")
     environment = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "owner/name"}
     with pytest.MonkeyPatch.context() as patch:
-        for name in environment:
+        for name in (*environment, "BOOK_URL"):
             patch.delenv(name, raising=False)
-        sphinx_ext._repository(None, config)
-        assert config.html_theme_options == {"search_bar_text": "x"}
+        sphinx_ext._place(None, config)
+        assert config.tp_repository is None
+        assert config.tp_book.address is None
         for name, value in environment.items():
             patch.setenv(name, value)
-        sphinx_ext._repository(None, config)
-    assert config.html_theme_options["repository_url"] == "https://github.com/owner/name"
-    assert config.html_theme_options["launch_buttons"]["binderhub_url"] == "https://mybinder.org"
-    assert config.html_theme_options["search_bar_text"] == "x"
+        sphinx_ext._place(None, config)
+    assert config.tp_repository == "https://github.com/owner/name"
+    assert config.tp_book.title == "A book"
+    assert config.tp_book.address == "https://owner.github.io/name/"
 
 
 def test_the_buttons_lead_to_the_branch_that_the_book_is_built_from(repository, monkeypatch):
@@ -138,6 +139,13 @@ def test_a_formula_that_does_not_parse_is_a_warning_and_so_fails_the_build(warni
     assert "<math" not in converted(latex)
     assert len(warnings) == 1
     assert latex in warnings[0]
+
+
+def test_the_styles_of_mathml_become_classes_and_an_unknown_one_is_an_error():
+    cell = '<mtd style="text-align: left;justify-items: start;padding-left: 0;"><mi>x</mi></mtd>'
+    assert sphinx_ext.styled(cell) == '<mtd class="tp-m-left"><mi>x</mi></mtd>'
+    with pytest.raises(KeyError):
+        sphinx_ext.styled('<mi style="color: red">x</mi>')
 
 
 # ---------------------------------------------------------------- guards
@@ -282,10 +290,9 @@ def test_a_problem_stops_the_build(tmp_path, monkeypatch):
         builder=SimpleNamespace(name="html"),
         outdir=str(tmp_path),
         env=SimpleNamespace(found_docs={"lost"}),
-        config=SimpleNamespace(html_title="", project="A book"),
+        config=SimpleNamespace(tp_book=None),
     )
-    monkeypatch.setattr(sphinx_ext, "_math_font", lambda out: None)
-    monkeypatch.setattr(sphinx_ext.lean, "make_lean", lambda out, book: None)
+    monkeypatch.setattr(sphinx_ext.theme, "finished", lambda app, book: None)
     with pytest.raises(sphinx_ext.ExtensionError, match=r"lost\.html: the page is missing"):
         sphinx_ext._finish(app, None)
     app.env.found_docs = set()
@@ -302,10 +309,9 @@ def test_the_code_of_a_finding_is_folded_like_that_of_a_hidden_input():
     for classes in (["cell", "tag_finding"], ["cell"], ["cell", "tag_finding", "tag_hide-input"]):
         page += nodes.container(classes=classes)
     page[2]["hide_mode"] = "all"
-    config = SimpleNamespace(nb_code_prompt_show="Show it", nb_code_prompt_hide="Hide it")
-    sphinx_ext._fold_findings(SimpleNamespace(config=config), page)
+    sphinx_ext._fold_findings(None, page)
     assert page[0]["hide_mode"] == "input"
-    assert (page[0]["prompt_show"], page[0]["prompt_hide"]) == ("Show it", "Hide it")
+    assert page[0]["prompt_show"] == "The experiment"
     assert [cell.get("hide_mode") for cell in page] == ["input", None, "all"]
 
 

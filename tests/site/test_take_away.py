@@ -44,7 +44,7 @@ def box(browser, built, pages, tmp_path_factory):
 def test_the_pages_hold_what_the_site_shows(pages, opened):
     for page in pages:
         tab = opened(f"{page.entry.document}.html")
-        article = tab.locator("article.bd-article")
+        article = tab.locator("article.tp-article")
         # Those in the marks of links and folds are of the screen; one swatch per key stays.
         assert page.xhtml.count("<math") == article.locator("math").count()
         # A witness is a mark there, and code that is in pieces on the site is one.
