@@ -62,10 +62,8 @@
 
   // ---- what only works on a screen
   const SCREEN = "script, style, link, button, .headerlink, .tp-filter, .tp-choice, .tp-score, .tp-hint, "
-    + ".tp-tools, .tp-progress, .pst-js-only, input, .toctree-wrapper, .sd-summary-state-marker";
+    + ".tp-tools, .tp-progress, .tp-eyebrow, .tp-needs-script, input, .toctree-wrapper";
   all(SCREEN).forEach((node) => node.remove());
-  // A finding: first the sentence, then the experiment, as the style sheet of the site has them.
-  all(".tag_finding > details").forEach((fold) => fold.parentNode.append(fold));
   // A witness is a mark beside the number of its equation; code in pieces becomes one again.
   for (const box of all(".tp-equation")) {
     const display = box.querySelector(".math-display");
@@ -80,9 +78,8 @@
   for (const fold of all("details")) {
     const summary = fold.querySelector(":scope > summary");
     summary.remove();
-    const question = summary.querySelector(".sd-summary-text");
-    if (question) fold.replaceWith(make("div", "tp-unfolded", make("p", "tp-question", ...question.childNodes), ...fold.childNodes));
-    else if (fold.matches(".admonition:not(.hide)")) { // an admonition that folds, such as a solution, stays one
+    if (fold.matches(".tp-question, .tp-margin")) fold.replaceWith(make("div", "tp-unfolded", make("p", "tp-question", ...summary.childNodes), ...fold.childNodes));
+    else if (fold.matches(".admonition")) { // an admonition that folds, such as a solution, stays one
       fold.classList.remove("tp-fold");
       const box = make("div", fold.className, make("p", "admonition-title", ...summary.childNodes), ...fold.childNodes);
       if (fold.id) box.id = fold.id;

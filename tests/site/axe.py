@@ -14,7 +14,8 @@ READY = """() => {
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
   const known = new Set();
   for (const piece of document.querySelectorAll("article pre *")) {
-    const place = piece.closest(".cell_output, .cell_input, .admonition, .sd-card")?.className;
+    const box = ".cell_output, .cell_input, .admonition, .tp-fold, .sd-card";
+    const place = piece.closest(box)?.className;
     const kind = `${place} ${piece.className}`;
     if (known.has(kind)) piece.replaceWith(...piece.childNodes);
     known.add(kind);

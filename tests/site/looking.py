@@ -19,9 +19,6 @@ UNFOLD = """async () => {
   sheet.replaceSync("[data-tall] { content-visibility: visible !important }");
   document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
   for (const details of document.querySelectorAll("details")) details.open = true;
-  for (const hidden of document.querySelectorAll(".toggle-hidden")) {
-    hidden.classList.remove("toggle-hidden");
-  }
   const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   for (const explorer of document.querySelectorAll(".tp-explorer")) {
     explorer.scrollIntoView();

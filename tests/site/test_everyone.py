@@ -29,47 +29,77 @@ def test_the_first_key_leads_past_the_navigation(visitor):
     assert page.url.endswith("#main-content")
 
 
-def test_the_search_opens_and_closes_by_keyboard_and_finds(visitor):
+def test_the_search_is_reached_and_left_by_keyboard_and_finds(visitor):
     page = visitor.open(CHAPTER)
+    field = page.locator(".tp-search input")
+    page.locator(".tp-colours").focus()
     page.keyboard.press("Control+k")
-    assert page.locator("#pst-search-dialog input").is_visible()
+    assert field.evaluate("(e) => e === document.activeElement && e.checkVisibility()")
     page.keyboard.press("Escape")
-    assert not page.locator("#pst-search-dialog input").is_visible()
-    page.locator(".search-button-field").press("Enter")
+    assert "tp-colours" in focused(page)[1], "Escape leads back"
+    page.keyboard.press("Control+k")
     page.keyboard.type("softmax")
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile(r"search\.html\?q=softmax"))
     page.wait_for_selector("#search-results li a")
 
 
+def test_on_a_phone_the_search_is_a_page_of_its_own(visitor):
+    page = visitor.open(CHAPTER, viewport={"width": 390, "height": 800})
+    page.locator(".tp-to-search").press("Enter")
+    page.wait_for_url(re.compile(r"search\.html$"))
+    page.wait_for_function("() => document.activeElement.id === 'tp-query'")
+
+
 def test_the_menu_of_downloads_works_by_keyboard(visitor):
     page = visitor.open(CHAPTER)
-    button = page.locator(".dropdown-download-buttons > button")
+    button = page.locator(".tp-open-more")
     button.press("ArrowDown")
     assert button.get_attribute("aria-expanded") == "true"
-    assert page.locator(".dropdown-download-buttons a").first.evaluate(
-        "(e) => e === document.activeElement && e.checkVisibility()"
-    )
+    items = page.locator("#tp-more :is(a, button)")
+    here = "(e) => e === document.activeElement && e.checkVisibility()"
+    assert items.first.evaluate(here)
+    page.keyboard.press("ArrowUp")
+    assert items.last.evaluate(here)
     page.keyboard.press("Escape")
     assert button.get_attribute("aria-expanded") == "false"
+    assert not items.first.is_visible()
     assert button.evaluate("(e) => e === document.activeElement")
 
 
-def test_the_columns_open_and_close_by_keyboard_on_a_phone(visitor):
+@pytest.mark.parametrize("scripts", [True, False], ids=["with script", "without"])
+@pytest.mark.parametrize("name", ["contents", "sections"])
+def test_the_chapters_open_and_close_by_keyboard_on_a_phone(visitor, name, scripts):
+    size = {"width": 390, "height": 800}
+    page = visitor.open(CHAPTER, viewport=size, java_script_enabled=scripts)
+    drawer = page.locator("#tp-contents")
+    assert not drawer.is_visible()
+    page.locator(f".tp-open-{name}").press("Enter")
+    drawer.wait_for(state="visible")
+    assert drawer.locator("a").count() > 20
+    if scripts:
+        first = page.locator(".tp-here > a" if name == "contents" else "#tp-sections a").first
+        page.wait_for_function("(e) => e === document.activeElement", arg=first.element_handle())
+        assert 0 <= first.bounding_box()["y"] < 400, "it opens where the reader is"
+    page.keyboard.press("Escape")
+    drawer.wait_for(state="hidden")
+    if scripts:
+        assert f"tp-open-{name}" in focused(page)[1]
+
+
+def test_a_link_to_a_section_closes_the_drawer_and_arrives(visitor):
     page = visitor.open(CHAPTER, viewport={"width": 390, "height": 800})
-    for side in ("primary", "secondary"):
-        link = page.locator(f"#pst-{side}-sidebar-modal a").first
-        page.locator(f".{side}-toggle").press("Enter")
-        link.wait_for(state="visible")
-        page.keyboard.press("Escape")
-        assert not page.locator(f"#pst-{side}-sidebar-modal").is_visible()
-        assert page.locator(f"#pst-{side}-sidebar a").count() > 5
-        assert f"{side}-toggle" in focused(page)[1]
+    page.locator(".tp-open-sections").press("Enter")
+    link = page.locator("#tp-sections a").nth(2)
+    link.wait_for(state="visible")
+    link.press("Enter")
+    page.locator("#tp-contents").wait_for(state="hidden")
+    assert page.url.endswith(link.get_attribute("href"))
 
 
 def test_colours_change_by_keyboard_and_stay(visitor):
     page = visitor.open(CHAPTER, color_scheme="light")
-    button = page.locator(".theme-switch-button")
+    button = page.locator(".tp-colours")
     themes = []
     for _ in range(3):
         button.press("Enter")
@@ -174,7 +204,7 @@ def test_a_chapter_prints_with_its_solutions_or_without(visitor, wanted):
     assert not any(brief.evaluate_all("(all) => all.map((e) => e.open)"))
     others = page.locator("article details:not(.solution, .tp-witness, .tp-docstring)")
     assert others.evaluate_all("(all) => all.every((e) => e.open || e.closest('.solution'))")
-    for gone in (".bd-sidebar-primary", ".bd-sidebar-secondary", ".tp-tools", ".prev-next-footer"):
+    for gone in (".tp-bar", ".tp-contents", ".tp-tools", ".tp-turn", ".tp-footer"):
         assert not page.locator(gone).first.is_visible(), gone
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert not solution.first.evaluate("(e) => e.open")
@@ -198,7 +228,7 @@ def test_progress_is_kept_in_this_browser_and_can_be_forgotten(visitor):
     )
     page.goto(visitor.url("book/pages/index.html"))
     line.filter(has_text="You have read 1 of").wait_for()
-    assert page.locator("#pst-primary-sidebar .tp-sign").count() == 1
+    assert page.locator("#tp-contents .tp-sign").count() == 1
     line.locator("button").press("Enter")
     line.filter(has_text="You have read 0 of").wait_for()
 
@@ -210,7 +240,7 @@ def test_a_page_works_where_nothing_may_be_kept(visitor):
     )
     page = context.new_page()
     page.goto(visitor.url(CHAPTER))
-    page.locator(".theme-switch-button").press("Enter")
+    page.locator(".tp-colours").press("Enter")
     page.locator("button.copybtn").first.wait_for(state="attached")
     assert page.locator("#tp-with-solutions").is_checked()
 

@@ -159,7 +159,7 @@ def test_every_link_within_the_site_leads_somewhere(built):
 def test_next_leads_through_the_book_in_the_order_of_the_table_of_contents(built):
     for name, following in pairwise(listed()):
         page = (built / f"{name}.html").read_text(encoding="utf-8")
-        [link] = re.findall(r'<a class="right-next"\s+href="([^"]+)"', page)
+        [link] = re.findall(r'<a class="tp-next" rel="next" href="([^"]+)"', page)
         assert (built / name).parent.joinpath(link).resolve() == built / f"{following}.html"
 
 
@@ -169,7 +169,7 @@ def test_the_search_finds_a_chapter(visitor, by):
     # are fetched one by one, so the browser goes on complaining while the test ends.
     visitor.expected = "/search.html?q=" if by else None
     page = visitor.open(f"{by}search.html")
-    page.fill("#searchbox input[name=q], main input[name=q]", "normalization")
+    page.fill("main input[name=q]", "normalization")
     page.keyboard.press("Enter")
     page.wait_for_selector("#search-results li a")
     found = [a.get_attribute("href") for a in page.query_selector_all("#search-results li a")]

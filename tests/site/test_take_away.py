@@ -53,7 +53,7 @@ def test_the_pages_hold_what_the_site_shows(pages, opened):
         assert page.xhtml.count(" ✓") == article.locator(".tp-equation").count()
         assert (
             page.xhtml.count('class="tp-unfolded"')
-            == article.locator("details.sd-dropdown").count()
+            == article.locator("details:is(.tp-question, .tp-margin)").count()
         )
         assert len(page.images) == article.locator("img").count()
         assert len(page.solutions) == article.locator(".solution").count()
