@@ -147,14 +147,18 @@ def _dashed(s: int) -> str:
     return f' stroke-dasharray="{dash}"' if dash else ""
 
 
-def _marks(panel: Mapping[str, Any]) -> bool:
-    """Whether some curve has a value without neighbors in some state: it is drawn as a dot."""
-    if panel["kind"] != "lines":
-        return False
+def _alone(panel: Mapping[str, Any]) -> Any:
+    """For each curve, whether some, and whether all, of its values have no neighbors: dots."""
     every = np.frombuffer(base64.b64decode(panel["data"]["bytes"]), np.uint8)
-    known = every.reshape(-1, len(panel["x"])) != MISSING
-    beside = np.pad(known, ((0, 0), (1, 1)))
-    return bool((known & ~beside[:, :-2] & ~beside[:, 2:]).any())
+    known = every.reshape(-1, len(panel["series"]), len(panel["x"])) != MISSING
+    beside = np.pad(known, ((0, 0), (0, 0), (1, 1)))
+    alone = known & ~beside[..., :-2] & ~beside[..., 2:]
+    return alone.any((0, 2)), alone.any((0, 2)) & (alone == known).all((0, 2))
+
+
+def _marks(panel: Mapping[str, Any]) -> bool:
+    """Whether a curve of this panel has dots in some state."""
+    return panel["kind"] == "lines" and bool(_alone(panel)[0].any())
 
 
 def paths(
@@ -224,7 +228,9 @@ def _dot(x: float, y: float, series: int, r: float = 3.2) -> str:
 def key_mark(panel: Mapping[str, Any], s: int) -> str:
     """The mark of a series, as it is in the chart."""
     kind = f"tp-c{s % COLORS}"
-    if panel["kind"] == "lines":
+    if panel["kind"] == "lines" and _alone(panel)[1][s]:
+        inner = f'<path class="tp-mark {kind}" d="{_dot(14, 5, 0, 4.5)}"/>'
+    elif panel["kind"] == "lines":
         inner = f'<path class="tp-line {kind}" d="M0 5H28"{_dashed(s)}/>'
     elif panel["kind"] == "points":
         inner = f'<path class="tp-mark {kind}" d="{_dot(14, 5, s, 4)}"/>'

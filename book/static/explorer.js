@@ -425,6 +425,8 @@
         const [state] = known.reduce((a, b) => (far(b) < far(a) ? b : a));
         go(controls.map((c) => [c, state[c]]));
       });
+      // Inside a drawing browsers do not all heed touch-action: what is held must not scroll the page.
+      node.addEventListener("touchstart", (event) => event.preventDefault(), { passive: false });
       for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) node.addEventListener(end, drop);
       node.addEventListener("pointerenter", () => light(node));
       node.addEventListener("focus", () => light(node));

@@ -34,8 +34,10 @@
     return known.get(colour);
   };
   const PAINT = {
-    text: ["fill", "font-size", "font-family", "text-anchor"],
-    line: ["stroke", "stroke-width"], path: ["fill", "stroke", "stroke-width"], rect: ["fill"], circle: ["fill"],
+    text: ["fill", "font-size", "font-family", "font-weight", "text-anchor"],
+    line: ["stroke", "stroke-width"], path: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"],
+    rect: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"],
+    circle: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"], g: ["opacity"],
   };
   const drawn = [...document.querySelectorAll("article.tp-article .tp-explorer")];
   all(".tp-explorer").forEach((box, i) => {
@@ -44,16 +46,21 @@
       const style = getComputedStyle(live[k]);
       for (const property of PAINT[node.tagName] || []) {
         const value = style.getPropertyValue(property);
-        node.setAttribute(property, /fill|^stroke$/.test(property) ? rgb(value) : value.replace(/"/g, "'"));
+        node.setAttribute(property, /^(fill|stroke)$/.test(property) ? rgb(value) : value.replace(/"/g, "'"));
       }
       if (node.tagName === "text") node.setAttribute("font-family", "sans-serif");
-      node.removeAttribute("style");
-      node.removeAttribute("class");
+      // What can be touched on a screen is only looked at here.
+      const touch = [...node.attributes].map((a) => a.name).filter((a) => /^(data-|tabindex|aria-(?!label|hidden))/.test(a));
+      for (const name of ["style", "class", ...touch]) node.removeAttribute(name);
+      if (node.tagName === "g" && node.hasAttribute("role")) { node.removeAttribute("role"); node.removeAttribute("aria-label"); }
     });
-    const states = [...drawn[i].querySelectorAll(".tp-control")].map((control) => {
+    all("svg [visibility=hidden], .tp-grip, .tp-detail", box).forEach((node) => node.remove());
+    all("svg[role=group]", box).forEach((node) => node.setAttribute("role", "img"));
+    all(".tp-says", box).forEach((node) => node.removeAttribute("data-longest"));
+    const states = [...drawn[i].querySelectorAll(".tp-control:not(.tp-guess)")].map((control) => {
       const value = control.querySelector("select")?.selectedOptions[0].textContent
-        ?? control.querySelector("output").textContent;
-      return `${control.querySelector("label").textContent} ${value}`;
+        ?? control.querySelector(".tp-count, output").textContent;
+      return `${control.querySelector("span").textContent} ${value}`;
     });
     all(".tp-controls", box).forEach((c) => c.replaceWith(make("p", "tp-state", `Drawn at: ${states.join("; ")}.`)));
     all(".tp-sentence", box).forEach((p) => { p.removeAttribute("role"); p.removeAttribute("aria-live"); });
