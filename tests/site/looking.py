@@ -22,7 +22,7 @@ UNFOLD = """async () => {
   const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   for (const explorer of document.querySelectorAll(".tp-explorer")) {
     explorer.scrollIntoView();
-    for (let i = 0; i < 50 && !explorer.querySelector("svg"); i++) await frame();
+    for (let i = 0; i < 50 && !explorer.matches(".tp-live"); i++) await frame();
   }
   for (const image of document.images) image.loading = "eager";
   await Promise.all([...document.images].map((image) => image.decode().catch(() => {})));
@@ -70,7 +70,7 @@ FACTS = """() => {
     brokenImages: images.filter((i) => !i.naturalWidth || !drawn(i)).map((i) => i.src),
     squeezedImages: images.filter((i) => Math.abs(ratio(i) - 1) > 0.02).map((i) => i.src),
     explorers: document.querySelectorAll(".tp-explorer").length,
-    mounted: document.querySelectorAll(".tp-explorer svg[role=img]").length,
+    mounted: document.querySelectorAll(".tp-explorer.tp-live").length,
   };
 }"""
 

@@ -88,7 +88,7 @@ def test_no_page_names_a_script_style_font_or_picture_of_another_host(built):
 def test_a_chapter_works_without_a_network(visitor):
     page = visitor.open("file:notebooks/08_normalization.html", offline=True)
     page.locator(".tp-explorer").first.scroll_into_view_if_needed()
-    page.wait_for_selector(".tp-explorer svg[role=img]")
+    page.wait_for_selector(".tp-explorer.tp-live")
     assert page.evaluate(
         "[...document.fonts].some((f) => f.status === 'loaded' && /Book Math/.test(f.family))"
     )

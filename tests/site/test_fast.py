@@ -39,7 +39,7 @@ EXPLORERS = """() => {
   const numbers = (chosen) => all.flatMap((e, number) => (chosen(e) ? [number] : []));
   return {
     explorers: numbers(() => true),
-    drawn: numbers((e) => e.querySelector("svg[role=img]")),
+    drawn: numbers((e) => e.matches(".tp-live")),
     far: numbers((e) => e.getBoundingClientRect().top > innerHeight + 400),
   };
 }"""
