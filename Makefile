@@ -10,26 +10,36 @@ WORKERS ?= 2
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
-# ---- environments: made once, renewed when a requirement changes
+# ---- environments: made once, renewed when a requirement changes. The first one grows: `make book`
+# installs what renders the pages, the first command that runs a notebook adds torch, and so on.
 
-$(VENV)/book: requirements.txt requirements.lock pyproject.toml
+$(VENV)/book: requirements-book.txt requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -r requirements-book.txt
+	$(BIN)/python -m pip install --no-deps -e .
+	@touch $@
+
+$(VENV)/run: $(VENV)/book requirements.txt
 	$(BIN)/python -m pip install -r requirements.txt
 	@touch $@
 
-$(VENV)/test: $(VENV)/book requirements-test.txt
+$(VENV)/paper: $(VENV)/book requirements-paper.txt
+	$(BIN)/python -m pip install -r requirements-paper.txt
+	@touch $@
+
+$(VENV)/test: $(VENV)/run $(VENV)/paper requirements-test.txt
 	$(BIN)/python -m pip install -r requirements-test.txt
 	@touch $@
 
 # JupyterLab lives in an environment of its own and runs the notebooks with the book's Python.
-.venv-lab/ready: $(VENV)/book requirements-lab.txt
+.venv-lab/ready: $(VENV)/run requirements-lab.txt
 	$(PYTHON) -m venv .venv-lab
 	.venv-lab/bin/python -m pip install -r requirements-lab.txt
 	$(BIN)/python -m ipykernel install --prefix .venv-lab --name python3 --display-name "Transformer Parts"
 	@touch $@
 
 # nbgrader brings JupyterLab along, so it has an environment of its own; torch it borrows.
-.venv-nbgrader/ready: $(VENV)/book
+.venv-nbgrader/ready: $(VENV)/run
 	$(PYTHON) -m venv .venv-nbgrader
 	.venv-nbgrader/bin/python -m pip install nbgrader==0.9.6
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
@@ -50,15 +60,15 @@ serve: book ## build the website and serve it on http://localhost:8000
 lab: .venv-lab/ready ## open the notebooks in JupyterLab
 	.venv-lab/bin/jupyter lab notebooks
 
-pdf: $(VENV)/test book ## the whole book as one PDF, checked
+pdf: $(VENV)/paper book ## the whole book as one PDF, checked
 	$(BIN)/python -m book.take_away pdf _build/transformer-parts.pdf --check
 
-epub: $(VENV)/test book ## the whole book as one EPUB, checked
+epub: $(VENV)/paper book ## the whole book as one EPUB, checked
 	$(BIN)/python -m book.take_away epub _build/transformer-parts.epub --check
 
 # ---- writing
 
-refresh: $(VENV)/book ## run notebooks and store their outputs: make refresh NB=notebooks/08_normalization.ipynb
+refresh: $(VENV)/run ## run notebooks and store their outputs: make refresh NB=notebooks/08_normalization.ipynb
 	$(BIN)/python -m book.refresh $(NB)
 
 weave: $(VENV)/book ## write transformer_parts/ from the cells tagged `export`
@@ -67,7 +77,7 @@ weave: $(VENV)/book ## write transformer_parts/ from the cells tagged `export`
 format: $(VENV)/test ## put the Python files into canonical form
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-lock: ## renew requirements.lock from the three requirements files
+lock: ## renew requirements.lock from the requirements files
 	$(PYTHON) -m venv _build/lock && _build/lock/bin/python -m pip install uv
 	: > requirements.lock
 	_build/lock/bin/uv pip compile requirements.txt requirements-test.txt requirements-lab.txt -o requirements.lock \

@@ -16,8 +16,7 @@ from typing import Any
 import sympy
 import torch
 
-from book.formulas import mutants
-from book.formulas import symbols as tables
+from book.formulas import bindings, mutants
 from book.formulas.call import Call, RelationError
 from book.formulas.printed import formula
 from book.formulas.reading import FormulaError
@@ -86,7 +85,7 @@ def witness(
     latex, chapter = formula(label)
     try:
         report = holds(latex, call)
-        tables.check(chapter, label, latex, call)
+        bindings.check(chapter, label, latex, call)
     except RelationError as error:
         raise WitnessError(f"{label}: {error}") from None
     except FormulaError as error:

@@ -32,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         if asked.check:
             problems += form.problems(asked.out, pages, facts)
     except ModuleNotFoundError as error:
-        print(f"{asked.form}: {error}: pip install -r requirements-test.txt", file=sys.stderr)
+        print(f"{asked.form}: {error}: pip install -r requirements-paper.txt", file=sys.stderr)
         return 1
     except (FileNotFoundError, RuntimeError, ValueError) as error:
         print(f"{asked.form}: {error}", file=sys.stderr)

@@ -31,6 +31,11 @@ def code(source: str, *tags: str, outputs=(), count: int | None = 1, name: str |
     return cell
 
 
+def equation(label: str):
+    """A text with a displayed equation of this label."""
+    return text(f"Words.\n\n$$\ny = xW\n$$ ({label})\n\nAfter {label}.")
+
+
 def notebook(*cells):
     book = new_notebook()
     book.cells = list(cells)  # not as an argument: nbformat would repair what is wrong with them

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import nbformat
 import pytest
-from making import code, notebook, printed, text
+from making import code, equation, notebook, printed, text
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
@@ -38,10 +38,6 @@ class Norm:
         that is no docstring"""
         return y'''
 TWO = 'witness("eq-b", 1, 1)\nwitness("eq-c", 2, 2)'
-
-
-def equation(label, words="Words."):
-    return text(f"{words}\n\n$$\ny = xW\n$$ ({label})\n\nAfter {label}.")
 
 
 PAGE = notebook(
