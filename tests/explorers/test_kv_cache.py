@@ -11,7 +11,7 @@ from book.explorer import (
     Box,
     Cell,
     Dot,
-    Heat,
+    Grid,
     Lines,
     Polygon,
     Scene,
@@ -179,7 +179,16 @@ def test_a_mask_from_the_top_left_hides_what_is_in_the_cache():
             "are hidden, and {} of {} outputs are wrong, by up to {}",
             *(3, 4, hidden, needed, wrong, 4, errors.max()),
         ),
-        Heat("full: seen, half: hidden", picture, "key", "query at position", limits=(0, 1)),
+        Grid(
+            "✓ seen, ✗ needed and hidden",
+            picture,
+            list("01234567"),
+            list("01234567"),
+            text=lambda v: "✓" if v == 1 else "✗" if v == 0.45 else "",
+            xlabel="key",
+            ylabel="query at position",
+            limits=(0, 1),
+        ),
         Bars("error of each output", list("01234567"), {"error": errors}, "position", "error"),
     )
 
