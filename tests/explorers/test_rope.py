@@ -5,9 +5,49 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Lines, Points
+from book.explorer import Arc, Arrow, Curve, Dot, Lines, Scene, Text
+from transformer_parts.rope import rotation_matrix
 
 from .reading import Seen, check_explorer, says
+
+
+@check_explorer(
+    "explore-dials", {"query's position": "5", "key's position": "2", "move both along by": "100"}
+)
+def test_arrows_at_a_right_angle_stay_there_wherever_they_move():
+    right = torch.tensor([1.0, 0.0])
+    angles = [30 * speed for speed in (1, 0.4, 0.16, 0.064)]
+    q, k = ([rotation_matrix(p * math.radians(a), 2) @ right for a in angles] for p in (105, 102))
+    scores = [abs((x @ y).item()) for x, y in zip(q, k, strict=True)]
+    assert scores[0] < 1e-12
+    # The key points up and to the left of it, at 102 * 30 = 180 degrees; the query is a quarter on.
+    drawn = [Arrow(0, 0, *k[0], "k", role="key"), Arrow(0, 0, *q[0], "q", role="query")]
+    one = dict(zip(("pair key", "pair query"), drawn, strict=True))
+    one["between"] = Arc(0, 0, 0.35, math.pi, 1.5 * math.pi)
+    one["score"] = Text(0, -1.4, f"cos 90° = {scores[0]:.2f}")
+    four = {}
+    for j in range(4):
+        x = 2.6 * j
+        four[f"pair {j} key"] = Arrow(x, 0, x + k[j][0], k[j][1], role="key")
+        four[f"pair {j} query"] = Arrow(x, 0, x + q[j][0], q[j][1], role="query")
+        four[f"score {j}"] = Text(x, -1.4, f"{scores[j]:.2f}")
+    return Seen(
+        says(
+            "Query at position {}, key at {}: {} steps of {}° lie between the arrows, and the "
+            "score is {}; with the three slower pairs it is {}",
+            *(105, 102, 3, 30, scores[0], sum(scores)),
+        ),
+        Scene("one pair", one, xlim=(-1.3, 1.3), ylim=(-1.6, 1.3)),
+        Scene("four pairs: degrees a step, and score", four, xlim=(-1.2, 9), ylim=(-1.75, 1.75)),
+    )
+
+
+def test_the_numbers_by_hand():
+    """Positions (5, 3) and (105, 103) score one half, (5, 2) scores nothing."""
+    right = torch.tensor([1.0, 0.0], dtype=torch.float64)
+    for m, n, score in ((5, 3, 0.5), (105, 103, 0.5), (5, 2, 0.0)):
+        q, k = (rotation_matrix(p * math.radians(30), 2) @ right for p in (m, n))
+        assert abs((q @ k).item() - score) < 1e-12
 
 
 @check_explorer(
@@ -18,35 +58,38 @@ from .reading import Seen, check_explorer, says
         "formula": "R(m − n), the slip",
     },
 )
-def test_the_hands_turn_and_the_slip_gives_another_score():
+def test_the_arrows_turn_and_the_slip_gives_another_score():
     query, key = 1 + 0.3j, 0.5 + 0.9j
     turned = [v * np.exp(0.3j * position) for v, position in ((query, 10), (key, 4))]
     score = (turned[0] * turned[1].conjugate()).real
     apart = np.arange(-12, 13)
     slipped = (query * (key * np.exp(0.3j * apart)).conjugate()).real
-    part = np.arange(11) / 10
-    hands = [(part * hand.real, part * hand.imag) for hand in turned]
+    query, key = ((hand.real, hand.imag) for hand in turned)
     return Seen(
         says(
             "Query at {}, key at {}: the score of the turned vectors is {}, and the formula with "
             "R(m − n), the slip gives {} for distance {}",
             *(10, 4, score, slipped[apart.tolist().index(6)], 6),
         ),
-        Points(
-            "the two hands",
-            {"query": hands[0], "key": hands[1]},
-            "first feature",
-            "second feature",
-        ),
-        Lines(
-            "score over the distance",
-            apart,
+        Scene(
+            "the two arrows",
             {
-                "by the formula": slipped,
-                "of the turned vectors": np.where(apart == 6, score, np.nan),
+                "query": Arrow(0, 0, *query, "q", role="query"),
+                "key": Arrow(0, 0, *key, "k", role="key"),
             },
-            "distance m − n",
-            "score",
+            xlim=(-1.3, 1.3),
+            ylim=(-1.3, 1.3),
+            axes="cross",
+        ),
+        Scene(
+            "score over the distance",
+            {"formula": Curve(apart, slipped), "score": Dot(6, score, f"{score:.2f}")},
+            xlim=(-12.5, 12.5),
+            ylim=(-1.4, 1.4),
+            xlabel="distance m − n",
+            ylabel="curve: formula, dot: turned vectors",
+            axes="box",
+            equal=False,
         ),
     )
 
