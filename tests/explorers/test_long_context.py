@@ -7,9 +7,74 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from book.explorer import Lines
+from book.explorer import Box, Curve, Dot, Lines, Scene, Segment, Text
+from transformer_parts.long_context import ntk_aware_base
+from transformer_parts.rope import rope_frequencies
 
 from .reading import Seen, check_explorer, says
+
+
+@check_explorer("explore-rows", {"method": "NTK", "trained length": "4,096", "times longer": "8"})
+def test_a_larger_base_keeps_only_the_last_pair_in_its_range():
+    larger = 10_000 * 8 ** (128 / 126)
+    before = np.array([2 * math.pi * 10_000 ** (k / 64) for k in range(64)])
+    after = np.array([2 * math.pi * larger ** (k / 64) for k in range(64)])
+    slow = before > 4096
+    # In 8 * 4,096 positions a slow pair turns further than in training, or not.
+    lost = slow & (8 * 4096 / after > (1 + 1e-9) * 4096 / before)
+    assert (slow.sum(), lost.sum()) == (18, 17)
+    here = math.log10(4096)
+    shapes = {
+        "unseen": Box(here, -66, 6.4 - here, 69, fill=0.12),
+        "before": Curve(np.log10(before), [-k for k in range(64)]),
+        "trained": Segment(here, -66, here, 3),
+        "handle": Dot(here, -58, size=2),
+        "length": Text(here - 0.15, -58, "4,096"),
+    }
+    for j, name in enumerate(("none", "PI", "NTK", "by parts")):
+        fill = 0.3 if name == "NTK" else None
+        place = (0.65 + 1.42 * j, 5, 1.36, 9)
+        shapes[name] = Box(*place, name, fill=fill, strong=name == "NTK")
+    for k in range(64):
+        role, size = ("bad", 0.9) if lost[k] else ("good", 0.4) if slow[k] else ("data", 0.25)
+        shapes[f"pair {k}"] = Dot(math.log10(after[k]), -k, size=size, role=role)
+    slower = after / before
+    ends = (("10", "100", "1,000", "10⁴", "10⁵", "10⁶"), (0, 16, 32, 48, 63))
+    return Seen(
+        says(
+            "Trained on {} positions, {} of {} pairs never made a full turn. Read at {} positions "
+            "with the NTK-aware base, {} of them meet angles they never saw; the fastest pair "
+            "turns {} times slower, the middle one {}, the slowest {}",
+            *(4096, 18, 64, 8 * 4096, 17, slower[0], slower[32], slower[63]),
+        ),
+        Scene(
+            "positions in a full turn",
+            shapes,
+            xlim=(0.6, 6.4),
+            ylim=(-66, 15),
+            xlabel="positions",
+            ylabel="pair, from fast to slow",
+            axes="box",
+            equal=False,
+            xticks=list(enumerate(ends[0], 1)),
+            yticks=[(-k, str(k)) for k in ends[1]],
+        ),
+        Lines(
+            "how many times slower",
+            range(64),
+            {"slower": slower},
+            "pair, from fast to slow",
+            "times",
+        ),
+    )
+
+
+def test_the_numbers_of_the_methods_at_four_times_the_length():
+    """NTK-aware: base 40,890, and pairs that turn 1.00, 2.02 and 4.00 times slower."""
+    base = ntk_aware_base(10_000, 4, 128)
+    assert round(base) == 40_890
+    slower = rope_frequencies(128, 10_000) / rope_frequencies(128, base)
+    assert [round(slower[k].item(), 2) for k in (0, 32, 63)] == [1.0, 2.02, 4.0]
 
 
 @check_explorer(
