@@ -7,7 +7,7 @@ import random
 import torch
 import torch.nn.functional as F
 
-from book.explorer import Bars, Heat
+from book.explorer import Bars, Cell, Scene, Text
 from transformer_parts.transformer import Transformer
 
 from .blocks import attend, drawn, feed_forward, heads_of, past, waves
@@ -96,14 +96,24 @@ def test_where_a_head_looks_for_the_month():
     weights = (q @ k.mT / 4).softmax(-1)[0, 2, :10].detach()
     month = (weights[5] + weights[6]) / 2
     best = int(month.argmax())
-    shown = F.pad(weights, (0, 18 - len(text)), value=math.nan)
+    shapes = {}
+    for row in range(10):
+        shapes[f"writes {row}"] = Text(-0.6, -0.5 - row, "1987-10-24"[row], strong=row in (5, 6))
+        for column in range(16):
+            weight = weights[row, column] if column < len(text) else 0.0
+            shapes[f"weight {row}, {column}"] = Cell(
+                row, column, fill=float(weight), role="weight", shown=column < len(text)
+            )
+    for column, sign in enumerate(text.ljust(16)):
+        sign = "␣" if sign == " " and column < len(text) else sign
+        shapes[f"reads {column}"] = Text(column + 0.5, 0.6, sign, strong=column == best)
     return Seen(
         says(
             f"Layer {{}}, head {{}}: to write the month of '{text}', it looks most at "
             f"'{text[best]}', character {{}}, with {{}} of its attention",
             *(1, 3, best + 1, month[best].item()),
         ),
-        Heat("weights", shown, "character of the input", "character of the output", limits=(0, 1)),
+        Scene("share of the attention", shapes, xlim=(-2.6, 16), ylim=(-13.3, 2.6)),
     )
 
 
