@@ -1,0 +1,308 @@
+"""A traced model as a picture that opens: the whole on one side, the inside of a part on the other.
+
+    Diagram(folded, opened={...}, letters={7: "S", 5: "T"}).explorer("The Transformer", start="...")
+
+Every part of the whole chooses what the second panel shows. What is drawn comes from the graph;
+what is said about a part comes from `book.diagram.parts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from typing import Any
+
+from book.diagram.layout import Layout, Line, Placed, Style, arrange
+from book.diagram.parts import (
+    PARTS,
+    Part,
+    chapter_of,
+    key_of,
+    label_of,
+    node_counts,
+    shape_text,
+)
+from book.diagram.trace import Graph, Node
+from book.diagram.view import View, look
+from book.explorer import Arrow, Box, Choice, Curve, Explorer, Frame, Scene, Text
+
+LEARNED = 0.3  # how full a box is that holds learned numbers
+INSIDE = Style(height=25.0, gap=21.0, above=0.0)
+TITLE = 34.0  # the height of the line above an inner diagram
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A folded graph with the boxes that its first panel opens.
+
+    Args:
+        graph: from `book.diagram.view.fold`.
+        opened: the numbers of the boxes of which the whole shows the inside.
+        letters: size -> letter, for the lengths of the sequences.
+    """
+
+    graph: Graph
+    opened: Set[int]
+    letters: Mapping[int, str]
+
+    # ------------------------------------------------------------ what there is
+
+    def view(self) -> View:
+        """The boxes of the whole."""
+        return look(self.graph, self.graph.root.number, self.opened)
+
+    def parts(self) -> dict[str, list[Node]]:
+        """The kinds of parts of the whole, and the boxes of each kind, in the order of the run."""
+        view = self.view()
+        found: dict[str, list[Node]] = {}
+        for node in (*view.boxes, *view.frames):
+            key = key_of(self.graph, node.number)
+            if key in PARTS:
+                found.setdefault(key, []).append(node)
+        return found
+
+    def sentence(self, key: str) -> str:
+        """What a part does, its shapes, its learned numbers and how often it stands there."""
+        part, nodes = PARTS[key], self.parts()[key]
+        node = nodes[-1]
+        times = sum(node_counts(self.graph, n) for n in nodes)
+        given = [shape_text(shape, dict(self.letters)) for shape in node.inputs]
+        into = " and ".join(dict.fromkeys(given))
+        out = shape_text(node.output, dict(self.letters))
+        learned = f"{node.learned:,} learned numbers" if node.learned else "no learned numbers"
+        often = "once" if times == 1 else f"{times} times"
+        number = chapter_of(part.topic)[:2]
+        return (
+            f"{part.label} {part.does}. {into} in, {out} out; {learned}. "
+            f"It stands here {often}; chapter {number} is about it."
+        )
+
+    # ------------------------------------------------------------ pictures
+
+    def explorer(self, title: str, start: str) -> Explorer:
+        """The picture that opens; it begins with the part `start` open."""
+        parts = self.parts()
+        view = self.view()
+        whole = arrange(view, self._names(view))
+        inner = {key: self._inside(nodes[-1]) for key, nodes in parts.items()}
+        height = max(lay.height for _, lay in inner.values()) + TITLE
+        pieces = {key: dict(self._opened(key, *inner[key], height)) for key in parts}
+
+        def frame(part: str) -> Frame:
+            shapes: dict[str, Any] = {}
+            for key in pieces:
+                for name, shape in pieces[key].items():
+                    shapes[name] = replace(shape, shown=key == part)
+            return Frame(
+                self.sentence(part),
+                self._scene("The whole", dict(self._whole(view, whole, part)), whole.height),
+                self._scene("Inside the part", shapes, height),
+            )
+
+        keys = [*parts]
+        choice = Choice("part", keys, keys.index(start), lambda key: PARTS[key].label)
+        return Explorer(title, {"part": choice}, frame)
+
+    def _scene(self, title: str, shapes: Mapping[str, Any], height: float) -> Scene:
+        # A unit of the layout is a unit of the page: the margins of a scene are 18 in all.
+        return Scene(
+            title,
+            shapes,
+            xlim=(0, Style().width),
+            ylim=(-2, height + 2),
+            width=340,
+            height=height + 4 + 18,
+        )
+
+    def _names(self, view: View) -> Any:
+        """What stands in the boxes and ports of a view."""
+        texts = {
+            node.number: label_of(self.graph, node.number)
+            for node in view.boxes
+            if node.number in self.graph.nodes
+        }
+        into = [port for port in view.ports if port.comes_in]
+        for port in view.ports:
+            shape = shape_text(port.shape, dict(self.letters))
+            name = self._port(port.outside, alone=len(into) == 1)
+            texts[port.number] = f"{name}: {shape}" if port.comes_in else shape
+        for node in view.boxes:
+            if node.kind == "parameter":
+                texts[node.number] = f"{node.name}: {shape_text(node.output, {})}"
+            if node.kind in ("input", "output"):
+                shape = shape_text(node.output, dict(self.letters))
+                name = node.name if node.kind == "input" else "probabilities"
+                texts[node.number] = f"{name}: {shape}"
+        return texts.__getitem__
+
+    def _port(self, outside: tuple[int, ...], *, alone: bool) -> str:
+        """What comes in through a port: named, where there are several, by the box it is from."""
+        keys = {key_of(self.graph, number) for number in outside}
+        for key, name in {"rope": "angles", "encoder layer": "memory"}.items():
+            if key in keys:
+                return name
+        return "in" if alone else label_of(self.graph, outside[0])
+
+    def _inside(self, node: Node) -> tuple[View, Layout]:
+        view = look(self.graph, node.number, self._residuals(node.number))
+        return view, arrange(view, self._names(view), INSIDE)
+
+    def _residuals(self, inside: int) -> set[int]:
+        """The boxes around a part and its sum: they have no name of their own."""
+        return {
+            n
+            for n, node in self.graph.nodes.items()
+            if n in self.opened and n != inside and inside in self.graph.ancestors(n)
+        }
+
+    def _whole(self, view: View, lay: Layout, part: str) -> Iterator[tuple[str, Any]]:
+        """The shapes of the whole, with one part of it lit."""
+        for i, frame in enumerate(lay.frames):
+            key = key_of(self.graph, frame.number)
+            yield (
+                f"layer {i}",
+                Box(
+                    frame.x, frame.y, frame.w, frame.h,
+                    dash=True, role="quiet", sets={"part": key}, strong=key == part,
+                    detail=PARTS[key].label,
+                ),
+            )  # fmt: skip
+            yield (
+                f"times {i}",
+                Text(
+                    frame.x + (30 if frame.x < 100 else 8),
+                    frame.y + frame.h + 6,
+                    frame.label,
+                    anchor="start",
+                    role="quiet",
+                    small=True,
+                ),
+            )
+        if len({line.points[0][0] for line in lay.lines if line.stream}) > 1:
+            yield from _key(lay.height)
+        yield from _lines(lay.lines, "line")
+        for i, placed in enumerate(lay.placed.values()):
+            key = key_of(self.graph, placed.number)
+            if key in PARTS:
+                shape = self._box(placed, PARTS[key])
+                yield (
+                    f"box {i}",
+                    replace(shape, sets={"part": key}, strong=key == part),
+                )
+            else:
+                yield f"box {i}", Text(*placed.middle, placed.label, role="data")
+
+    def _box(self, placed: Placed, part: Part | None) -> Box:
+        """A box: full if it holds learned numbers, empty if not."""
+        node = self.graph.nodes.get(placed.number)
+        return Box(
+            placed.x,
+            placed.y,
+            placed.w,
+            placed.h,
+            placed.label,
+            fill=LEARNED if node is None or node.learned else None,
+            role=part.role if part else "ink",  # type: ignore[arg-type]
+        )
+
+    def _opened(
+        self, key: str, view: View, lay: Layout, height: float
+    ) -> Iterator[tuple[str, Any]]:
+        """The shapes of an inner diagram, its name and the way to its chapter."""
+        part = PARTS[key]
+        stem = chapter_of(part.topic)
+        up = height - TITLE - lay.height
+        yield f"{key}: name", Text(0, height - 14, part.label, anchor="start", strong=True)
+        yield (
+            f"{key}: chapter",
+            Box(
+                212, height - 27, 110, 26, f"Chapter {stem[:2]} →", role="quiet",
+                href=f"{stem}.ipynb",
+            ),
+        )  # fmt: skip
+        moved = [
+            replace(line, points=tuple((x, y + up) for x, y in line.points)) for line in lay.lines
+        ]
+        yield from _lines(moved, f"{key}: line")
+        yield from self._shapes(key, lay, up)
+        for i, placed in enumerate(lay.placed.values()):
+            placed = replace(placed, y=placed.y + up)
+            if placed.what == "port":
+                yield f"{key}: port {i}", Text(*placed.middle, placed.label, role="data")
+                continue
+            if placed.number not in self.graph.nodes:  # a parameter
+                yield f"{key}: box {i}", self._box(placed, None)
+                continue
+            inner = key_of(self.graph, placed.number)
+            shape = self._box(placed, PARTS.get(inner))
+            yield f"{key}: box {i}", replace(shape, detail=self._detail(placed.number))
+
+    def _shapes(self, key: str, lay: Layout, up: float) -> Iterator[tuple[str, Any]]:
+        """The shape of what each box of an inner diagram makes, beside its first arrow."""
+        said: set[int] = set()
+        known = {line.shape for line in lay.lines for end in (line.source, line.target) if end < 0}
+        for i, line in enumerate(lay.lines):
+            source, target = lay.placed[line.source], lay.placed[line.target]
+            if line.source in said or line.shape in known or source.number not in self.graph.nodes:
+                continue
+            said.add(line.source)
+            # On a long way up the shape stands further up, where there is more room.
+            up_there = (
+                INSIDE.height + INSIDE.gap
+                if target.y - source.y - source.h > 1.5 * INSIDE.gap
+                else 0
+            )
+            x, right = line.points[0][0], line.points[0][0] > 0.75 * lay.width
+            text = shape_text(line.shape, dict(self.letters))
+            yield (
+                f"{key}: shape {i}",
+                Text(
+                    x - 5 if right else x + 5,
+                    source.y + source.h + up + 7 + up_there,
+                    text,
+                    anchor="end" if right else "start",
+                    role="data",
+                    small=True,
+                ),
+            )
+
+    def _detail(self, number: int) -> str:
+        """What is said about a box inside a part."""
+        node = self.graph.nodes[number]
+        key = key_of(self.graph, number)
+        does = (
+            f"{PARTS[key].label} {PARTS[key].does}"
+            if key in PARTS
+            else label_of(self.graph, number)
+        )
+        held = "; ".join(
+            f"{name} {shape_text(shape, {})}" for name, shape in node.parameters.items()
+        )
+        if len(node.parameters) > 4 or not node.learned:
+            held = f"{node.learned:,} learned numbers" if node.learned else "no learned numbers"
+        else:
+            held = f"learned: {held}"
+        return f"{does}. Out: {shape_text(node.output, dict(self.letters))}; {held}."
+
+
+def _key(top: float) -> Iterator[tuple[str, Any]]:
+    """What the looks of boxes and lines mean, in the corner that two lanes leave free."""
+    looks = {"learned numbers": LEARNED, "no learned numbers": None}
+    for i, (text, fill) in enumerate(looks.items()):
+        y = top - 16 - 22 * i
+        yield f"key {i}", Box(0, y, 22, 14, fill=fill, role="ink")
+        yield f"key text {i}", Text(28, y + 7, text, anchor="start", role="quiet", small=True)
+    y = top - 53
+    yield "key line", Arrow(0, y, 22, y, role="data", strong=True)
+    yield "key text line", Text(28, y, "data", anchor="start", role="quiet", small=True)
+
+
+def _lines(lines: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Arrows with corners: a curve to the last corner, and an arrow from there."""
+    line: Line
+    for i, line in enumerate(lines):
+        *corners, last, end = line.points
+        if corners:
+            xs, ys = zip(*corners, last, strict=True)
+            yield f"{name} {i}", Curve(xs, ys, role="data", strong=line.stream)
+        yield f"{name} {i} end", Arrow(*last, *end, role="data", strong=line.stream)
