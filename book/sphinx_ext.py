@@ -29,7 +29,18 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from book import checked, errata, facts, folding, glossary, names, quiz, symbol_pages, theme
+from book import (
+    checked,
+    errata,
+    facts,
+    folding,
+    glossary,
+    names,
+    quiz,
+    symbol_pages,
+    theme,
+    you_are_here,
+)
 from book.chapters import ROOT, topic
 from book.mathml import well_drawn
 from book.theme.finish import Book, address_of
@@ -192,6 +203,7 @@ _MADE = {
     "errata": errata.as_markdown,
     "facts": facts.as_markdown,
     "glossary": glossary.as_markdown,
+    "map": you_are_here.picture,
     "names": names.as_markdown,
     "quiz": quiz.as_markdown,
     "symbols": symbol_pages.as_markdown,
@@ -371,6 +383,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", _fill_in)
     app.connect("doctree-read", _fold_findings)
     folding.setup(app)
+    you_are_here.setup(app)
     app.connect("doctree-read", _name_facts)
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _facts)

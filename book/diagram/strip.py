@@ -20,9 +20,9 @@ from book.diagram.parts import PARTS, chapter_of, key_of, node_counts
 
 TALL = 22.0  # of a box
 BETWEEN = 5.0  # from the stream down to what stands beside it
-GAP = 4.0
+GAP = 3.0
 EDGE = 2.0
-LETTER = 5.4
+LETTER = 5.1
 LANE = 2 * TALL + BETWEEN
 Place = tuple[float, float, float]  # x, y of the upper edge, width
 
@@ -71,7 +71,7 @@ class Strip:
                 first = places
         if len(lanes) == 2:
             behind += self._between(plan, lanes, first, lane_places)
-        width, height = right + EDGE, 2 * EDGE + len(lanes) * LANE + (len(lanes) - 1) * (GAP + 3)
+        width, height = right + EDGE, 2 * EDGE + len(lanes) * LANE + (len(lanes) - 1) * (GAP + 4)
         return (
             f'<svg class="tp-strip" data-strip="{escape(self.name)}" '
             f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">'
@@ -98,7 +98,7 @@ class Strip:
                     places[key] = (last[0] + last[2] / 2 - TALL / 2, on, TALL)
                     continue
                 short = self._short(key)
-                width = max(24.0, 7 + LETTER * len(short)) if short else 6.0
+                width = max(24.0, 5 + LETTER * len(short)) if short else 6.0
                 places[key] = (start, on if key in lane.stream else beside, width)
                 ends.append(start + width + GAP)
             x = max(ends)
