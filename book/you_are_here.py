@@ -125,6 +125,8 @@ def lit(strip: str, parts: tuple[str, ...]) -> str:
     made = _PART.sub(mark, strip)
     if missing := {*parts} - there - {"all", STREAM}:
         raise ValueError(f"the strip has no part {sorted(missing)}, but {sorted(there)}")
+    if "all" in parts:
+        made = made.replace('class="tp-strip"', 'class="tp-strip tp-lit-all"')
     if STREAM in parts:
         made = made.replace('class="tp-strip"', 'class="tp-strip tp-lit-stream"')
     return made

@@ -32,6 +32,15 @@ TITLE = 34.0  # the height of the line above an inner diagram
 
 
 @dataclass(frozen=True)
+class _Pieces:
+    """What does not depend on which part is open: the whole, and the inside of every part."""
+
+    whole: Layout
+    opened: Mapping[str, Mapping[str, Any]]
+    height: float
+
+
+@dataclass(frozen=True)
 class Diagram:
     """A folded graph with the boxes that its first panel opens.
 
@@ -81,27 +90,30 @@ class Diagram:
 
     def explorer(self, title: str, start: str) -> Explorer:
         """The picture that opens; it begins with the part `start` open."""
-        parts = self.parts()
-        view = self.view()
-        whole = arrange(view, self._names(view))
-        inner = {key: self._inside(nodes[-1]) for key, nodes in parts.items()}
-        height = max(lay.height for _, lay in inner.values()) + TITLE
-        pieces = {key: dict(self._opened(key, *inner[key], height)) for key in parts}
-
-        def frame(part: str) -> Frame:
-            shapes: dict[str, Any] = {}
-            for key in pieces:
-                for name, shape in pieces[key].items():
-                    shapes[name] = replace(shape, shown=key == part)
-            return Frame(
-                self.sentence(part),
-                self._scene("The whole", dict(self._whole(view, whole, part)), whole.height),
-                self._scene("Inside the part", shapes, height),
-            )
-
-        keys = [*parts]
+        pieces = self._pieces()
+        keys = [*self.parts()]
         choice = Choice("part", keys, keys.index(start), lambda key: PARTS[key].label)
-        return Explorer(title, {"part": choice}, frame)
+        return Explorer(title, {"part": choice}, lambda part: self._frame(part, pieces))
+
+    def frame(self, part: str) -> Frame:
+        """What is seen while a part is open."""
+        return self._frame(part, self._pieces())
+
+    def _pieces(self) -> _Pieces:
+        view = self.view()
+        inner = {key: self._inside(nodes[-1]) for key, nodes in self.parts().items()}
+        height = max(lay.height for lay in inner.values()) + TITLE
+        opened = {key: _numbered(self._opened(key, lay, height)) for key, lay in inner.items()}
+        return _Pieces(arrange(view, self._names(view)), opened, height)
+
+    def _frame(self, part: str, pieces: _Pieces) -> Frame:
+        whole = pieces.whole
+        shapes = _pooled(pieces.opened) | dict(pieces.opened[part])
+        return Frame(
+            self.sentence(part),
+            self._scene("The whole", dict(self._whole(whole, part)), whole.height),
+            self._scene("Inside the part", shapes, pieces.height),
+        )
 
     def _scene(self, title: str, shapes: Mapping[str, Any], height: float) -> Scene:
         # A unit of the layout is a unit of the page: the margins of a scene are 18 in all.
@@ -143,9 +155,9 @@ class Diagram:
                 return name
         return "in" if alone else label_of(self.graph, outside[0])
 
-    def _inside(self, node: Node) -> tuple[View, Layout]:
+    def _inside(self, node: Node) -> Layout:
         view = look(self.graph, node.number, self._residuals(node.number))
-        return view, arrange(view, self._names(view), INSIDE)
+        return arrange(view, self._names(view), INSIDE)
 
     def _residuals(self, inside: int) -> set[int]:
         """The boxes around a part and its sum: they have no name of their own."""
@@ -155,7 +167,7 @@ class Diagram:
             if n in self.opened and n != inside and inside in self.graph.ancestors(n)
         }
 
-    def _whole(self, view: View, lay: Layout, part: str) -> Iterator[tuple[str, Any]]:
+    def _whole(self, lay: Layout, part: str) -> Iterator[tuple[str, Any]]:
         """The shapes of the whole, with one part of it lit."""
         for i, frame in enumerate(lay.frames):
             key = key_of(self.graph, frame.number)
@@ -205,16 +217,14 @@ class Diagram:
             role=part.role if part else "ink",  # type: ignore[arg-type]
         )
 
-    def _opened(
-        self, key: str, view: View, lay: Layout, height: float
-    ) -> Iterator[tuple[str, Any]]:
+    def _opened(self, key: str, lay: Layout, height: float) -> Iterator[tuple[str, Any]]:
         """The shapes of an inner diagram, its name and the way to its chapter."""
         part = PARTS[key]
         stem = chapter_of(part.topic)
         up = height - TITLE - lay.height
-        yield f"{key}: name", Text(0, height - 14, part.label, anchor="start", strong=True)
+        yield "text start", Text(0, height - 14, part.label, anchor="start", strong=True)
         yield (
-            f"{key}: chapter",
+            f"chapter {stem[:2]}",
             Box(
                 212, height - 27, 110, 26, f"Chapter {stem[:2]} →", role="quiet",
                 href=f"{stem}.ipynb",
@@ -223,25 +233,27 @@ class Diagram:
         moved = [
             replace(line, points=tuple((x, y + up) for x, y in line.points)) for line in lay.lines
         ]
-        yield from _lines(moved, f"{key}: line")
-        yield from self._shapes(key, lay, up)
-        for i, placed in enumerate(lay.placed.values()):
+        for name, shape in _lines(moved, "line", corners=4):
+            yield name.split()[0] + " end" * name.endswith("end"), shape
+        yield from self._shapes(lay, up)
+        for placed in lay.placed.values():
             placed = replace(placed, y=placed.y + up)
             if placed.what == "port":
-                yield f"{key}: port {i}", Text(*placed.middle, placed.label, role="data")
+                yield "text middle", Text(*placed.middle, placed.label, role="data")
                 continue
-            if placed.number not in self.graph.nodes:  # a parameter
-                yield f"{key}: box {i}", self._box(placed, None)
+            if placed.number not in self.graph.nodes:
+                shape = self._box(placed, None)
+                yield "box", replace(shape, detail=f"{placed.label}: a learned parameter.")
                 continue
             inner = key_of(self.graph, placed.number)
             shape = self._box(placed, PARTS.get(inner))
-            yield f"{key}: box {i}", replace(shape, detail=self._detail(placed.number))
+            yield "box", replace(shape, detail=self._detail(placed.number))
 
-    def _shapes(self, key: str, lay: Layout, up: float) -> Iterator[tuple[str, Any]]:
+    def _shapes(self, lay: Layout, up: float) -> Iterator[tuple[str, Any]]:
         """The shape of what each box of an inner diagram makes, beside its first arrow."""
         said: set[int] = set()
         known = {line.shape for line in lay.lines for end in (line.source, line.target) if end < 0}
-        for i, line in enumerate(lay.lines):
+        for line in lay.lines:
             source, target = lay.placed[line.source], lay.placed[line.target]
             if line.source in said or line.shape in known or source.number not in self.graph.nodes:
                 continue
@@ -255,7 +267,7 @@ class Diagram:
             x, right = line.points[0][0], line.points[0][0] > 0.75 * lay.width
             text = shape_text(line.shape, dict(self.letters))
             yield (
-                f"{key}: shape {i}",
+                f"text {'end' if right else 'start'}",
                 Text(
                     x - 5 if right else x + 5,
                     source.y + source.h + up + 7 + up_there,
@@ -297,12 +309,34 @@ def _key(top: float) -> Iterator[tuple[str, Any]]:
     yield "key text line", Text(28, y, "data", anchor="start", role="quiet", small=True)
 
 
-def _lines(lines: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Arrows with corners: a curve to the last corner, and an arrow from there."""
+def _lines(lines: Any, name: str, corners: int = 0) -> Iterator[tuple[str, Any]]:
+    """Arrows with corners: a curve to the last corner, and an arrow from there.
+
+    A curve that is to stand for others in other states has as many corners as these.
+    """
     line: Line
     for i, line in enumerate(lines):
-        *corners, last, end = line.points
-        if corners:
-            xs, ys = zip(*corners, last, strict=True)
+        *before, last, end = line.points
+        if before:
+            points = [*before, *[last] * max(1, corners - len(before))]
+            xs, ys = zip(*points, strict=True)
             yield f"{name} {i}", Curve(xs, ys, role="data", strong=line.stream)
         yield f"{name} {i} end", Arrow(*last, *end, role="data", strong=line.stream)
+
+
+def _pooled(opened: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A shape for every name that occurs: in states that lack it, it is out of sight."""
+    kinds = ("line", "text", "box", "chapter")  # what comes later lies on top
+    found = {name: shape for shapes in opened.values() for name, shape in shapes.items()}
+    order = sorted(found, key=lambda name: [name.startswith(kind) for kind in kinds][::-1])
+    return {name: replace(found[name], shown=False) for name in order}
+
+
+def _numbered(shapes: Iterator[tuple[str, Any]]) -> dict[str, Any]:
+    """Shapes by name, those of one name with a number each."""
+    made: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+    for name, shape in shapes:
+        counts[name] = counts.get(name, 0) + 1
+        made[f"{name} {counts[name]}"] = shape
+    return made

@@ -122,11 +122,14 @@ class Strip:
         learned = " tp-learned" if node.learned else ""
         round_ = TALL / 2 if key == "sum" else 4
         side = TALL if key == "sum" else w
+        # However wide the reader's font is, the name fits.
+        fit = f' textLength="{side - 5:g}" lengthAdjust="spacingAndGlyphs"' if key != "sum" else ""
         return (
             f'<a class="tp-part{learned}" data-part="{escape(key)}" '
             f'href="{chapter_of(part.topic)}.ipynb" aria-label="{escape(part.label)}">'
             f'<rect x="{x:g}" y="{y:g}" width="{side:g}" height="{TALL:g}" rx="{round_:g}"/>'
-            f'<text x="{x + side / 2:g}" y="{y + TALL / 2 + 3.2:g}">{escape(part.short)}</text></a>'
+            f'<text x="{x + side / 2:g}" y="{y + TALL / 2 + 3.2:g}"{fit}>'
+            f"{escape(part.short)}</text></a>"
         )
 
     def _frames(self, places: dict[int, Place], top: float) -> Iterator[str]:

@@ -1,13 +1,64 @@
 """The explorers of chapter 2: sizes of torch's own layers, work as torch counts it."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
 
-from book.explorer import Bars
+from book.diagram.draw import Diagram
+from book.diagram.models import WATCHED, WithSoftmax
+from book.diagram.trace import Graph, trace
+from book.diagram.view import fold
+from book.explorer import Bars, Scene
+from book.facts import fact
+from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
+from transformer_parts.transformer import Transformer
 
 from .counting import counted
 from .reading import Seen, check_explorer, says
+
+
+def panels(graph: Graph, opened: list[str], letters: dict[int, str], part: str) -> list[Scene]:
+    """The two pictures of a traced model, but for how often its layers stand there."""
+    numbers = {graph.find(name).number for name in opened}
+    scenes = Diagram(graph, numbers, letters).frame(part).panels
+    return [
+        replace(s, shapes={k: v for k, v in s.shapes.items() if not k.startswith("times")})
+        for s in scenes
+    ]
+
+
+@check_explorer("explorer-map", {"part": "Cross-attention"})
+def test_the_map_of_a_model_with_numbers_in_it():
+    """The stored map is that of shapes alone; here a model of two layers runs with numbers."""
+    tokens = {"source": torch.arange(7)[None], "target": torch.arange(5)[None]}
+    model = Transformer(37_000, 37_000, num_encoder_layers=2, num_decoder_layers=2, max_len=256)
+    graph = fold(trace(WithSoftmax(model), tokens, watch=WATCHED))
+    opened = ["model", "model.encoder.0", "model.decoder.0"]
+    torch_has = sum(p.numel() for p in nn.MultiheadAttention(512, 8).parameters())
+    said = says(
+        "Cross-attention ... T × {} and S × {} in, T × {} out; {} learned numbers. It stands here "
+        "{} times; chapter {} is about it",
+        *(512, 512, 512, torch_has, fact("transformer-base", "num_layers"), 5),
+    )
+    return Seen(said, *panels(graph, opened, {7: "S", 5: "T"}, "cross-attention"))
+
+
+@check_explorer("explorer-decoder", {"part": "Gated feed-forward"})
+def test_the_decoder_of_today_with_two_blocks():
+    config = ModelConfig(128_256, 4096, 2, 32, num_kv_heads=8, d_ff=14_336)
+    with torch.device("meta"):  # as large as it is, numbers would not fit
+        model = WithSoftmax(DecoderOnlyTransformer(config))
+        tokens = {"tokens": torch.zeros(1, 5, dtype=torch.long)}
+    graph = fold(trace(model, tokens, watch=WATCHED))
+    opened = ["model", "model.layers.0", "model.layers.0.attn", "model.layers.0.ffn"]
+    gate_up_and_down = 3 * 4096 * fact("llama-3-8b", "d_ff")
+    said = says(
+        "T × {} in, T × {} out; {} learned numbers. It stands here {} times; chapter {} is about",
+        *(4096, 4096, gate_up_and_down, fact("llama-3-8b", "num_layers"), 7),
+    )
+    return Seen(said, *panels(graph, opened, {5: "T"}, "gated feed-forward"))
 
 
 @check_explorer(
