@@ -26,6 +26,7 @@ STYLES = (
     HERE / "style/frame.css",
     HERE / "style/article.css",
     HERE / "style/cells.css",
+    HERE / "style/map.css",
     HERE / "style/print.css",
 )
 SCRIPTS = (
