@@ -48,7 +48,7 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
         "roof": Curve([corner - top, corner, 3.3], [0, top, top]),
         "share": Text(x - 1.3, top - 0.3, f"{unused:.1%} unused", anchor="start", role="bad"),
         "unused": Segment(x, y, x, top, dash=True, role="bad"),
-        "step": Dot(x, y, size=3, role="bad"),
+        "batch": Dot(x, y, size=3, role="bad"),
         "name": Text(x + 0.15, y - 0.25, "batch 256: does not fit", anchor="start"),
     }
     own = 0.7 * weights / memory
