@@ -7,11 +7,34 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from book.diagram.models import WATCHED, WithSoftmax
+from book.diagram.trace import trace
+from book.diagram.view import fold
 from book.explorer import Bars, Lines
+from book.facts import fact
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
 
 from .blocks import attend, drawn, feed_forward, past, waves
 from .reading import Seen, check_explorer, says
+from .test_map import panels
+
+
+@check_explorer("block", {"part": "RMSNorm"})
+def test_the_decoder_at_the_top_with_two_blocks_instead_of_all():
+    config = ModelConfig(128_256, 4096, 2, 32, num_kv_heads=8, d_ff=14_336)
+    with torch.device("meta"):
+        model = WithSoftmax(DecoderOnlyTransformer(config))
+        tokens = {"tokens": torch.zeros(1, 5, dtype=torch.long)}
+        gains = sum(p.numel() for p in torch.nn.RMSNorm(4096).parameters())
+    graph = fold(trace(model, tokens, watch=WATCHED))
+    opened = ["model", "model.layers.0", "model.layers.0.attn", "model.layers.0.ffn"]
+    norms = 2 * fact("llama-3-8b", "num_layers") + 1
+    said = says(
+        "RMSNorm brings each row to root mean square {} ... T × {} in, T × {} out; {} learned "
+        "numbers. It stands here {} times; chapter {} is about it",
+        *(1, 4096, 4096, gains, norms, 8),
+    )
+    return Seen(said, *panels(graph, opened, {5: "T"}, "rms norm"))
 
 
 @check_explorer(
