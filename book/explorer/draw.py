@@ -7,6 +7,7 @@ place of the axes in `data-box`; both compute the same paths from the same bytes
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -253,7 +254,10 @@ def _cells(panel: Mapping[str, Any], sizes: Sequence[int], state: State, says: s
     if not grid:  # the drawing of a heat map is as wide as it can be
         side = min(room, 230 / rows)
     left += (W - left - 8 - side * columns) / 2
-    turned = bool(tops) and LETTER * max(map(len, tops)) > side - 2
+    # Names stand side by side where they fit; some may be left empty.
+    named = [k for k, name in enumerate(tops) if name]
+    apart = min((b - a for a, b in itertools.pairwise(named)), default=1)
+    turned = bool(tops) and LETTER * max(map(len, tops)) > apart * side - 2
     above = 6.0
     if tops:
         above += 0.75 * LETTER * max(map(len, tops)) + 8 if turned else 14

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -92,6 +93,11 @@ class Heat:
         return [array(self.matrix)]
 
 
+def _minus(text: str) -> str:
+    """A printed number with the sign that stands level with its digits, and none before zero."""
+    return text[1:] if re.fullmatch(r"-0(\.0+)?", text) else re.sub("^-", "−", text)
+
+
 @dataclass(frozen=True)
 class Grid:
     """Numbers in cells, with names on rows and columns; a cell answers with its arithmetic.
@@ -131,7 +137,8 @@ class Grid:
 
     def texts(self) -> list[str]:
         """What stands in the cells, row by row."""
-        show = self.text.format if isinstance(self.text, str) else self.text
+        form = self.text
+        show = form if callable(form) else lambda v: _minus(form.format(v))
         flat = array(self.numbers).ravel()
         return ["" if np.isnan(v) or not self.text else show(float(v)) for v in flat]
 

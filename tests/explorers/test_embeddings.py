@@ -57,6 +57,7 @@ def test_seven_positions_back_are_a_turn():
             {"old": (old[0::2], old[1::2]), "new": (new[0::2], new[1::2])},
             "sine",
             "cosine",
+            equal=True,
         ),
         Heat("the matrix M", matrix, "column", "row", limits=(-1, 1), diverging=True),
     )

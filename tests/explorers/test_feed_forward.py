@@ -86,10 +86,12 @@ def test_what_gelu_lets_through_of_minus_two():
         Heat(
             "φ(g)·u",
             surface[::2, ::2],
-            "gate g, from -4 to 4",
-            "value u, from 4 down to -4",
+            "gate g",
+            "value u",
             limits=(-8, 8),
             diverging=True,
+            rows=["4", "", "", "", "2", "", "", "", "0", "", "", "", "-2", "", "", "", "-4"],
+            columns=["-4", "", "", "", "-2", "", "", "", "0", "", "", "", "2", "", "", "", "4"],
         ),
         Lines(
             "along the chosen value",

@@ -7,7 +7,7 @@ import torch
 from torch.autograd.functional import jacobian
 from torch.distributions import Categorical
 
-from book.explorer import Bars, Heat, Lines
+from book.explorer import Bars, Grid, Lines
 
 from .reading import Seen, check_explorer, says
 
@@ -79,6 +79,14 @@ def test_the_jacobian_of_one_score_that_leads():
             *(3, p[0], eigenvalues[0], np.abs(j).sum(1).max()),
         ),
         Bars("weights", list("123456"), {"p": p}, "entry", "weight"),
-        Heat("Jacobian", j, "score k", "weight j", limits=(-0.25, 0.25), diverging=True),
+        Grid(
+            "Jacobian: touch an entry",
+            j,
+            ["p₁", "p₂", "p₃", "p₄", "p₅", "p₆"],
+            ["z₁", "z₂", "z₃", "z₄", "z₅", "z₆"],
+            detail=lambda r, c: f"{p[r]:.3f} · ({1 if r == c else 0} − {p[c]:.3f}) = {j[r, c]:.3f}",
+            limits=(-0.25, 0.25),
+            diverging=True,
+        ),
         Bars("eigenvalues", list("123456"), {"of J": eigenvalues}, "number", "eigenvalue"),
     )

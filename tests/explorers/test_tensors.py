@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from book.explorer import Bars, Heat, Lines
+from book.explorer import Bars, Grid, Lines
 
 from .reading import Seen, check_explorer, says
 
@@ -55,6 +55,7 @@ def test_a_row_broadcast_to_two():
     row, two = np.arange(4) / 3, np.arange(8).reshape(2, 4) / 7
     a, b = np.broadcast_arrays(row[None], two)
     canvas = np.full((2, 3, 4), np.nan)
+    names = ["0", "1", "2"], ["0", "1", "2", "3"]
     canvas[0, :2], canvas[1, :2] = a, b
     return Seen(
         says(
@@ -62,8 +63,12 @@ def test_a_row_broadcast_to_two():
             "in the result: {}",
             *(1, 4, 2, 4, *a.shape, row.size, two.size, a.size),
         ),
-        Heat("A, repeated to fit", canvas[0], "column", "row", limits=(0, 1)),
-        Heat("B, repeated to fit", canvas[1], "column", "row", limits=(0, 1)),
+        *(
+            Grid(
+                f"{name}, repeated to fit", t, *names, xlabel="column", ylabel="row", limits=(0, 1)
+            )
+            for name, t in zip("AB", canvas, strict=True)
+        ),
     )
 
 
