@@ -13,6 +13,7 @@ LETTER = 6.6
 LINE = 15.0
 HEAD = 10.0  # the length of an arrow's head
 GRIP = 22.0  # the radius of what a finger can hold
+HIT = 13.0  # and of what it can touch
 Label = tuple[float, float, str]
 
 
@@ -123,6 +124,8 @@ def _shape(
     if "drag" in one:
         x, y = head(one["is"], at)
         body += f'<circle class="tp-grip" cx="{number(x)}" cy="{number(y)}" r="{GRIP:g}"/>'
+    elif "sets" in one or "detail" in one:
+        body += _hit(one["is"], body, at)
     if href := one.get("href"):
         body = f'<a href="{escape(href)}">{body}</a>'
     return f'<g class="{" ".join(kinds)}" data-shape="{place}"{more}>{body}</g>'
@@ -132,6 +135,17 @@ _NUMBERS = (
     *("x", "y", "x0", "y0", "x1", "y1", "r", "start", "stop", "w", "h", "fill"),
     *("shown", "faint", "strong", "dash", "small"),
 )
+
+
+def _hit(kind: str, body: str, at: Mapping[str, Any]) -> str:
+    """What a finger hits of a thin or a small shape: the same, unseen and larger."""
+    if kind == "dot":
+        x, y = number(at["x"]), number(at["y"])
+        return f'<circle class="tp-hit" cx="{x}" cy="{y}" r="{number(max(HIT, at["r"]))}"/>'
+    if body.startswith("<path"):
+        d = body.split(' d="')[1].split('"')[0]
+        return f'<path class="tp-hit" d="{d}"/>'
+    return ""
 
 
 def head(kind: str, at: Mapping[str, Any]) -> tuple[float, float]:

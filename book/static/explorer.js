@@ -5,7 +5,7 @@
   "use strict";
   const SVG = "http://www.w3.org/2000/svg";
   const MISSING = 255, STEPS = 254; // a stored value is 0..254 of its axis; 255 stands for nan
-  const LETTER = 6.6, LINE = 15, HEAD = 10;
+  const LETTER = 6.6, LINE = 15, HEAD = 10, HIT = 13;
 
   // ---- columns: what varies over the states (book/explorer/columns.py)
   const whole = (text, width = 1) => {
@@ -176,7 +176,7 @@
     }));
   }
   function shape(node, one, width) {
-    const body = node.querySelector("path, circle:not(.tp-grip)"), rects = [...node.querySelectorAll("rect")];
+    const body = node.querySelector("path, circle:not(.tp-grip)"), hit = node.querySelector(".tp-hit"), rects = [...node.querySelectorAll("rect")];
     const label = node.querySelector("text"), grip = node.querySelector(".tp-grip");
     node.places = (now) => Object.fromEntries(NUMBERS.filter((key) => key in one).map((key) => [key, numberAt(one[key], now)]));
     node.one = one;
@@ -193,10 +193,12 @@
         spot = [at.x + at.w / 2, at.y + at.h / 2 + 4.5, "middle"];
       } else if (kind === "dot" || kind === "circle") {
         put(body, { cx: at.x, cy: at.y, r: at.r });
+        if (hit) put(hit, { cx: at.x, cy: at.y, r: Math.max(HIT, at.r) });
         spot = [at.x, at.y - at.r - 5, "middle"];
       } else if (kind !== "text") {
         const [d, beside] = paths[kind](at);
         put(body, { d });
+        if (hit) put(hit, { d });
         spot = beside;
       }
       if (label) words(label, spot, text, width);
@@ -241,21 +243,24 @@
     const settings = [...root.querySelectorAll(".tp-control")].map((node, c) => control(node, spec.controls[c], c));
     const listeners = [];
 
-    function show() {
+    function show(fresh = false) {
       now.at = place([...sizes.keys()], now);
       moves.forEach((move) => move(now));
       const says = textAt(spec.sentences, now);
       if (sentence.textContent !== says) sentence.textContent = says;
       boxes.forEach((box, k) => put(box, { "aria-label": [spec.panels[k].title, says].filter(Boolean).join(": ") }));
       settings.forEach((set, c) => set(now.state[c]));
-      listeners.forEach((listener) => listener());
+      listeners.forEach((listener) => listener(fresh));
     }
     function go(pairs) {
       if (pairs.every(([c, k]) => now.state[c] === k)) return;
       for (const [c, k] of pairs) now.state[c] = k;
       show();
     }
-    const reset = () => go(spec.controls.map((control, c) => [c, control.start]));
+    const reset = () => {
+      now.state = spec.controls.map((control) => control.start);
+      show(true);
+    };
 
     // Returns what shows a place of the control.
     function control(node, { kind, values, label }, c) {
@@ -340,7 +345,7 @@
       node?.classList.add("tp-lit");
       if (answers) answers.textContent = node?.answer ?? "";
     };
-    listeners.push(() => light(lit));
+    listeners.push((fresh) => light(fresh ? null : lit));
     const choose = (node) => {
       const sets = setsOf(node);
       if (sets) go(chosen(sets, now));
@@ -366,6 +371,7 @@
     stops.forEach((node) => {
       node.addEventListener("pointerenter", () => light(node));
       node.addEventListener("focus", () => { light(node); stop(node); });
+      node.addEventListener("blur", () => light(null));
       node.addEventListener("click", () => { node.focus({ preventScroll: true }); choose(node); });
       node.addEventListener("keydown", (event) => {
         if (event.key === "Enter" || event.key === " ") {
@@ -430,6 +436,7 @@
       for (const end of ["pointerup", "pointercancel", "lostpointercapture"]) node.addEventListener(end, drop);
       node.addEventListener("pointerenter", () => light(node));
       node.addEventListener("focus", () => light(node));
+      node.addEventListener("blur", () => light(null));
       node.addEventListener("keydown", (event) => {
         const [axis, way] = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [1, 1], ArrowDown: [1, -1] }[event.key] ?? [];
         if (axis === undefined) return;

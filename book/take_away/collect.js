@@ -54,7 +54,7 @@
       for (const name of ["style", "class", ...touch]) node.removeAttribute(name);
       if (node.tagName === "g" && node.hasAttribute("role")) { node.removeAttribute("role"); node.removeAttribute("aria-label"); }
     });
-    all("svg [visibility=hidden], .tp-grip, .tp-detail", box).forEach((node) => node.remove());
+    all("svg [visibility=hidden], .tp-grip, .tp-hit, .tp-detail", box).forEach((node) => node.remove());
     all("svg[role=group]", box).forEach((node) => node.setAttribute("role", "img"));
     all(".tp-says", box).forEach((node) => node.removeAttribute("data-longest"));
     const states = [...drawn[i].querySelectorAll(".tp-control:not(.tp-guess)")].map((control) => {

@@ -146,13 +146,13 @@ def made():
 
 @pytest.fixture
 def touched(visitor, made):
-    """The picture on a phone, in a page of the site that holds nothing else."""
+    """The picture on a phone, on top of a page of the site that has no other."""
     phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "bypass_csp": True}
-    page = visitor.open("search.html", **phone)
+    page = visitor.open("book/pages/notation.html", **phone)
     page.evaluate(
         """(text) => {
           const el = document.createElement("div");
-          document.body.replaceChildren(el);
+          document.querySelector("main").prepend(el);
           transformerParts.show(el, text);
         }""",
         made.page,
@@ -242,6 +242,9 @@ def test_touching_a_shape_chooses_toggles_or_answers(touched):
     assert answer.text_content() == "number 0 is 1.0"
     focused = touched.page.evaluate("document.activeElement.getAttribute('aria-label')")
     assert focused == "row, x: 1.00. number 0 is 1.0"
+    touched.page.keyboard.press("Escape")
+    assert answer.text_content() == ""
+    assert touched.locator(".tp-lit").count() == 0
 
 
 def test_a_row_of_shapes_is_one_stop_and_the_arrow_keys_choose(touched):
@@ -273,7 +276,8 @@ def test_steps_go_by_button_key_and_swipe_and_a_guess_is_taken_back(touched):
     for kind, points in [*touches, ("touchEnd", [])]:
         send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     says(touched, step=1)
-    touched.locator(".tp-back").tap()
+    touched.locator(".tp-back").press("Enter")
+    says(touched)
     assert touched.locator(".tp-back").get_attribute("aria-disabled") == "true"
     touched.get_by_role("button", name="five").tap()
     says(touched, guess="five")
