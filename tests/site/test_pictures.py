@@ -163,7 +163,12 @@ def touched(visitor, made):
 def says(root, **values):
     said = {"x": 1, "y": 0.5, "mask": "no", "step": 0, "guess": None} | values
     wanted = "x = {x:g}, y = {y:g}, mask {mask}, step {step}, guess {guess}.".format(**said)
-    assert root.locator(".tp-sentence").text_content() == wanted
+    sentence = root.locator(".tp-sentence")
+    for _ in range(20):  # the browser may take a moment to make a touch an event
+        if sentence.text_content() == wanted:
+            break
+        root.page.wait_for_timeout(50)
+    assert sentence.text_content() == wanted
 
 
 def grip(root):
