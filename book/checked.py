@@ -50,6 +50,25 @@ def as_markdown() -> str:
     )
 
 
+def in_two_sentences() -> str:
+    """How the book is checked, for the first page; what was not measured has no number."""
+    notebooks = [read(path) for path in chapters()]
+    formulas = [reason for one in notebooks for reason in checked_formulas.readings(one).values()]
+    printed = sum(1 for reason in formulas if not reason)
+    cells = sum(1 for one in notebooks for c in one.cells if c.cell_type == "code" and c.source)
+    compared, named = measured("oracle"), measured("checker")
+    wrong = sum(one["named"] for one in named.values())
+    against = f"{len(compared):,} comparisons of values" if compared else "values"
+    answers = f"{wrong:,} wrong answers to {len(named)} exercises" if named else "wrong answers"
+    return (
+        f"Of the {len(formulas)} numbered formulas, {printed} are evaluated as they are printed, "
+        f"with values from another route, and all {cells:,} code cells run again before "
+        "publication: but for timings, their outputs must be those on the page. "
+        f"The library is held against torch in {against} and gradients, and {answers} must be "
+        "called by their names. Every number is on the page about [how it is checked](checked.md)."
+    )
+
+
 def tested_with(chapter: str) -> str | None:
     """One line for the page of a chapter: what it was tested with. None if it was not."""
     run, versions = _runs().get(chapter), measured("versions").get("environment")

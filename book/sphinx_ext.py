@@ -200,6 +200,7 @@ def _take_away() -> str:
 
 _MADE = {
     "checked": checked.as_markdown,
+    "checked-short": checked.in_two_sentences,
     "errata": errata.as_markdown,
     "facts": facts.as_markdown,
     "glossary": glossary.as_markdown,

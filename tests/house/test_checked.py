@@ -259,3 +259,22 @@ def test_a_run_of_a_copy_leaves_no_record_and_a_run_of_the_chapter_does(small_bo
     assert after_the_chapter == ["01_small.json", "environment.json"]
     told = ("cells", "failed", "complete", "equations", "witnessed", "figures", "explorers")
     assert [values[name] for name in told] == [3, 2, True, 1, 0, 1, 0]
+
+
+def test_the_first_page_counts_what_is_there_and_measures_the_rest(folder):
+    short = checked.in_two_sentences()
+    numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*", short)]
+    notebooks = [read(path) for path in chapters()]
+    labels = sum(
+        len(re.findall(r"^\$\$ \(eq-", c.source, re.M))
+        for one in notebooks for c in one.cells if c.cell_type == "markdown"
+    )  # fmt: skip
+    cells = sum(c.cell_type == "code" and bool(c.source) for one in notebooks for c in one.cells)
+    unread = re.findall(r"`eq-[a-z0-9-]+`", checked_formulas.as_markdown())
+    assert numbers == [labels, labels - len(unread), cells]
+    measured.record("oracle", "a", {"error": 0})
+    measured.record("oracle", "b", {"error": 0})
+    measured.record("checker", "map.total", {"named": 17})
+    more = checked.in_two_sentences()
+    assert "in 2 comparisons of values and gradients" in more
+    assert "17 wrong answers to 1 exercises" in more
