@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab pdf epub test mutants bench portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub check test mutants bench portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -84,6 +84,9 @@ lock: ## renew requirements.lock from the requirements files
 	  --universal --python-version 3.11 --no-header --no-annotate --no-emit-package transformer-parts
 
 # ---- checking
+
+check: $(VENV)/test ## all that concerns one chapter: make check NB=notebooks/08_normalization.ipynb
+	$(BIN)/python -m book.check $(NB)
 
 # Each worker gets one thread: two workers with all threads each would wait for one another.
 test: $(VENV)/test book ## everything that CI checks

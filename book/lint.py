@@ -251,7 +251,7 @@ def _outputs(i: int, cell: Any) -> Iterator[str]:
                 yield f"cell {i} shows a figure without alt text"
 
 
-def _symbols(path: Path) -> list[str]:
+def symbol_problems(path: Path) -> list[str]:
     """A chapter of the book has a table of its symbols; a notebook from elsewhere has none."""
     if path.resolve() not in [p.resolve() for p in chapters()]:
         return []
@@ -268,7 +268,7 @@ def main(argv: list[str] | None = None) -> int:
     found = [
         f"{path.name}: {problem}"
         for path in named or chapters()
-        for problem in [*problems(read(path)), *_symbols(path)]
+        for problem in [*problems(read(path)), *symbol_problems(path)]
     ]
     found += [] if named else [*lint_facts.house(), *lint_symbols.house()]
     print("\n".join(found) or "nothing to complain of")
