@@ -90,7 +90,10 @@ def _chart(panel: Mapping[str, Any], sizes: Sequence[int], state: State, says: s
     for at, lines, turn in ticks:
         for k, text in enumerate(lines):
             kind = "tp-ytick" if turn else "tp-xtick"
-            made.append(label(x0 + at * w, y0 + h + 15 + 13 * k, text, kind, turn))
+            # A long one at the end would be cut off.
+            over = x0 + at * w + LETTER * len(text) / 2 - W
+            x = x0 + at * w - (over if over > 3 and not turn else 0)
+            made.append(label(x, y0 + h + 15 + 13 * k, text, kind, turn))
     made.append(label(x0 + w / 2, height - 6, panel["xlabel"], "tp-label"))
     middle = y0 + h / 2
     made.append(label(12, middle, panel["ylabel"], "tp-label", 90))

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from axe import complaints
+from drawing import DRAWN
 from visiting import DOOR, Visitor
 
 # A desk; a desk on which everything is twice as large; the smallest phone. The style sheets have
@@ -85,6 +86,8 @@ class Look:
     facts: dict = field(default_factory=dict)
     # What sticks out, by width.
     overflow: dict[int, list[str]] = field(default_factory=dict)
+    # What is drawn badly, on a desk and on a small phone.
+    drawn: list[str] = field(default_factory=list)
     # What axe finds, in the light on a phone and in the dark on a desk.
     barriers: list[str] = field(default_factory=list)
 
@@ -127,6 +130,8 @@ class Looker:
             page.set_viewport_size({"width": width, "height": HEIGHT})
             if found := page.evaluate(OVERFLOW):
                 seen.overflow[width] = found
+            if width in (WIDTHS[0], WIDTHS[-1]):
+                seen.drawn += [f"{width} px: {what}" for what in page.evaluate(DRAWN)]
         seen.barriers += complaints(page, self.kinds, small=True)
         page.emulate_media(color_scheme="dark")
         page.set_viewport_size({"width": WIDTHS[0], "height": HEIGHT})

@@ -77,6 +77,11 @@ def test_a_page_cannot_be_pushed_sideways_on_a_desk_or_a_phone_or_at_twice_its_s
 
 
 @pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_off_covered_or_out_of_line(look, name):
+    assert look("", name).drawn == []
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing(look, name):
     assert look("", name).barriers == []
 
