@@ -3,7 +3,7 @@
 The chapters themselves are `notebooks/`; the library they define is `transformer_parts`.
 Each module here does one thing:
 
-`explorer`    a slider that works in a live kernel and on a page without one
+`explorer`    pictures that can be touched, in a live kernel and on a page without one
 `figures`     the palette, and `show(fig, alt=...)`
 `witness`     the machine check of one numbered equation
 `checkers`    the exercises: their oracles, and their named wrong answers
@@ -11,6 +11,7 @@ Each module here does one thing:
 `outputs`     do two runs of a cell agree?
 `lint`        what a notebook must hold before it may be published
 `refresh`     run a notebook and store its outputs in canonical form
+`redraw`      draw the stored pictures anew, without running a cell
 `weave`       collect the cells tagged `export` into `transformer_parts`
 `sphinx_ext`  the website
 """

@@ -250,3 +250,11 @@ def test_html_stored_as_a_list_of_lines_is_read_as_one_text(explorer):
         {"output_type": "execute_result", "data": {"text/html": html.splitlines(keepends=True)}}
     ]
     assert picture_differences(lines, stored(explorer.spec)) == []
+
+
+def test_a_drawing_that_is_not_what_its_description_draws_is_replaced(explorer):
+    html = stored(explorer.spec)[0]["data"]["text/html"]
+    older = html.replace('class="tp-grid"', 'class="tp-line"', 1)
+    assert older != html
+    [problem] = picture_differences([result({"text/html": older})], stored(explorer.spec))
+    assert "drawn otherwise today" in problem
