@@ -19,7 +19,8 @@ from book.formulas.names import parsed
 from book.formulas.reading import FormulaError
 from book.formulas.symbols import FOLDER, ROLES, Meaning, occurrences, rows
 
-COLUMNS = {"name", "shape", "role", "only"}
+COLUMNS = {"name", "shape", "role", "only", "color"}
+COLORS = ("query", "key", "value", "weight", "data")
 
 
 def problems(topic: str, formulas: Iterable[tuple[str, str]], folder: Path = FOLDER) -> list[str]:
@@ -91,6 +92,8 @@ def _entries(key: str, entries: list[dict[str, Any]]) -> Iterator[str]:
             yield f"{key} has an unknown column: {', '.join(unknown)}"
         if row.get("role") not in ROLES:
             yield f"{key} has the role {row.get('role')!r}, not one of {', '.join(ROLES)}"
+        if row.get("color", COLORS[0]) not in COLORS:
+            yield f"{key} has the color {row['color']!r}, not one of {', '.join(COLORS)}"
         claimed.update(row.get("only", ()))
         everywhere += not row.get("only")
     if everywhere > 1:

@@ -128,16 +128,21 @@ _LETTER = re.compile(r"\\(?:operatorname|text|mathrm)\s*\{[^{}]*\}|\\[a-zA-Z]+|\
 
 
 def marked(latex: str, numbers: Iterable[tuple[Occurrence, int]]) -> str:
-    """The MathML of a displayed formula, with a number on what prints each of these symbols."""
+    """The MathML of a displayed formula, with a number on what prints each of these symbols.
+
+    What has a color, such as the queries, has its name too (`data-role`).
+    """
     mathml = str(_latex.convert_with_local_state(latex, displaystyle=True))
     plain = _tree(mathml)
     # Of two symbols that one element prints, the one that comes first is the whole of it.
-    places: dict[int, int] = {}
+    places: dict[int, str] = {}
     for one, number in numbers:
+        color = one.meaning.color if one.meaning else ""
+        role = f' data-role="{color}"' if color else ""
         for found in _elements(latex, one.start, one.end, plain):
-            places.setdefault(found.at, number)
+            places.setdefault(found.at, f' data-s="{number}"{role}')
     for at in sorted(places, reverse=True):
-        mathml = f'{mathml[:at]} data-s="{places[at]}"{mathml[at:]}'
+        mathml = f"{mathml[:at]}{places[at]}{mathml[at:]}"
     return mathml
 
 

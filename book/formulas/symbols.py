@@ -33,6 +33,7 @@ class Meaning:
     shape: str
     role: str
     only: tuple[str, ...] = ()  # the labels for which this meaning is declared; empty: all
+    color: str = ""  # query, key, value, weight or data: its color in formulas and pictures
 
 
 @functools.cache
@@ -45,7 +46,8 @@ def rows(name: str, folder: Path = FOLDER) -> tuple[Meaning, ...]:
     for key, entries in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).items():
         for row in entries if isinstance(entries, list) else [entries]:
             shape, role = str(row.get("shape", "")), str(row.get("role", ""))
-            found.append(Meaning(key, str(row["name"]), shape, role, tuple(row.get("only", ()))))
+            only, color = tuple(row.get("only", ())), str(row.get("color", ""))
+            found.append(Meaning(key, str(row["name"]), shape, role, only, color))
     return tuple(found)
 
 

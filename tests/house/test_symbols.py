@@ -14,7 +14,7 @@ from book.formulas.symbols import FOLDER, Meaning, occurrences, rows
 from book.lint import displayed
 
 FORMULAS = {topic(path): displayed(read(path)) for path in chapters()}
-NUMBER = re.compile(r' data-s="\d+"')
+NUMBER = re.compile(r' data-s="\d+"(?: data-role="[a-z]+")?')
 
 
 def readable(topic):
@@ -97,6 +97,7 @@ def test_a_table_that_fits_is_not_complained_of(tmp_path):
         ({"y": {"name": "", "role": "data"}}, "y has no name"),
         ({"y": {"name": "output", "role": "input"}}, "y has the role 'input', not one of data,"),
         ({"y": {"name": "output", "role": "data", "sort": 1}}, "y has an unknown column: sort"),
+        ({"y": {"name": "output", "role": "data", "color": "red"}}, "y has the color 'red', not"),
         (
             {"x": [{"name": "input", "role": "data"}, {"name": "a number", "role": "data"}]},
             "x has 2 meanings in one chapter; say with `only` where it has which",
@@ -231,6 +232,8 @@ def test_a_symbol_with_scripts_is_one_and_its_indices_answer_for_themselves():
 class Placed:
     """A place in a formula, as `marked` takes it."""
 
+    meaning = None
+
     def __init__(self, start, end):
         self.start, self.end = start, end
 
@@ -351,3 +354,36 @@ def test_the_letters_that_are_explained_by_hand_are_printed_somewhere():
     assert len(single) > 25
     missing = [one for one in single if re.sub(r"\s", "", one) not in written]
     assert missing == []
+
+
+def test_queries_keys_values_and_weights_have_the_colors_of_the_pictures():
+    seen = Counter()
+    for label, latex, found in readable("attention"):
+        mathml = symbol_pages.PageSymbols("attention").formula(label, latex) or ""
+        for role, key in re.findall(r'data-role="([a-z]+)"[^>]*>(?:<mi>)?([^<]*)', mathml):
+            seen[role, key] += 1
+        colors = {one.meaning.color for one in found if one.meaning} - {""}
+        assert set(re.findall(r'data-role="([a-z]+)"', mathml)) == colors, label
+    letters = {"query": set("qQ"), "key": set("kK"), "value": set("vV"), "weight": set("aA")}
+    assert {role for role, _ in seen} == {*letters}
+    for (role, key), count in seen.items():
+        assert not key or key in letters[role], (role, key, count)
+
+
+def luminance(color):
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_colored_symbols_can_be_read_in_both_schemes():
+    style = ROOT / "book/theme/style"
+    schemes = re.findall(r"\{([^}]*--tp-query[^}]*)\}", (style / "base.css").read_text("utf-8"))
+    assert len(schemes) == 2
+    article = (style / "article.css").read_text("utf-8")
+    for scheme in schemes:
+        value = dict(re.findall(r"--tp-([a-z]+): (#[0-9a-f]{6})", scheme))
+        for color in lint_symbols.COLORS:
+            assert f'[data-role="{color}"] {{ color: var(--tp-{color}); }}' in article
+            dark, light = sorted((luminance(value[color]), luminance(value["ground"])))
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, color

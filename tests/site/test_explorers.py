@@ -26,7 +26,10 @@ STATE = """(root) => {
   };
   const all = (what, get) => [...root.querySelectorAll(what)].map(get);
   return {
-    drawing: all(".tp-drawing", (box) => digest(box.innerHTML)).join(),
+    // What is out of sight is noted by itself: where the attribute stands depends on the past.
+    drawing: all(".tp-drawing", (box) => digest(
+      box.innerHTML.replaceAll(' visibility="hidden"', "")
+      + [...box.querySelectorAll("*")].map((e) => e.getAttribute("visibility")))).join(),
     names: all(".tp-drawing", (box) => box.getAttribute("aria-label")),
     sentence: root.querySelector(".tp-sentence").textContent,
     said: all("input[type=range]", (slider) => slider.getAttribute("aria-valuetext")),

@@ -28,7 +28,9 @@ PARTS = """(boxes) => boxes.map((box) => {
   const parts = [...box.querySelectorAll("*")].map((e) => [
     e.tagName, (e.getAttribute("class") || "").replace(/ ?tp-(lit|held)/g, ""),
     ...names.map((name) => e.getAttribute(name) || ""),
-    e.firstElementChild ? "" : e.textContent, (e.getAttribute("href") || "").length,
+    e.firstElementChild ? "" : e.textContent,
+    // On the site a link to a notebook leads to its page.
+    (e.getAttribute("href") || "").replace(/\\.ipynb$/, ".html").length,
   ].join("|"));
   return parts.join("\\n");
 })"""
