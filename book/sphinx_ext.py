@@ -37,6 +37,7 @@ from book import (
     glossary,
     names,
     quiz,
+    swift,
     symbol_pages,
     theme,
     you_are_here,
@@ -384,6 +385,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", _fill_in)
     app.connect("doctree-read", _fold_findings)
     folding.setup(app)
+    swift.setup(app)
     you_are_here.setup(app)
     app.connect("doctree-read", _name_facts)
     app.connect("doctree-resolved", _terms)

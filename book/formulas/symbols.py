@@ -80,7 +80,10 @@ class Occurrence:
     meaning: Meaning | None
 
 
-def occurrences(latex: str, topic: str, label: str, folder: Path = FOLDER) -> list[Occurrence]:
+@functools.cache  # the page of a chapter and that of the notation ask for the same
+def occurrences(
+    latex: str, topic: str, label: str, folder: Path = FOLDER
+) -> tuple[Occurrence, ...]:
     """Every symbol that a formula prints, in the order of the source."""
     names = Names(table(topic, folder))
     found: list[Occurrence] = []
@@ -124,7 +127,7 @@ def occurrences(latex: str, topic: str, label: str, folder: Path = FOLDER) -> li
         else:
             end = one.stop if not hit[1] + hit[2] else closed(latex, node)
             found.append(Occurrence(node.start, end, hit[0], meaning(topic, label, hit[0], folder)))
-    return sorted(found, key=lambda o: o.start)
+    return tuple(sorted(found, key=lambda o: o.start))
 
 
 # What is typography or a sign of mathematics, not a symbol that could mean something else.
