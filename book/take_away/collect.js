@@ -39,8 +39,9 @@
     rect: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"],
     circle: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"], g: ["opacity"],
   };
-  const drawn = [...document.querySelectorAll("article.tp-article .tp-explorer")];
-  all(".tp-explorer").forEach((box, i) => {
+  const pictures = ".tp-explorer, nav.tp-here";
+  const drawn = [...document.querySelector("article.tp-article").querySelectorAll(pictures)];
+  all(pictures).forEach((box, i) => {
     const live = [...drawn[i].querySelectorAll("svg, svg *")];
     all("svg, svg *", box).forEach((node, k) => {
       const style = getComputedStyle(live[k]);
@@ -124,8 +125,9 @@
   // ---- links, ids, pictures
   all("a").forEach((a) => {
     if (!a.hasAttribute("href")) return;
-    const to = here(a.href), out = /^(https?|mailto):/.test(a.href);
-    if (to) a.setAttribute("href", `${to}.xhtml#${anchor(to, decodeURIComponent(a.hash.slice(1)))}`);
+    const url = new URL(a.getAttribute("href"), location.href); // a link in a picture has no `hash`
+    const to = here(url.href), out = /^(https?|mailto):$/.test(url.protocol);
+    if (to) a.setAttribute("href", `${to}.xhtml#${anchor(to, decodeURIComponent(url.hash.slice(1)))}`);
     else if (!out) a.replaceWith(...a.childNodes); // a source file, a figure on its own
   });
   // Marks of code that have no colour of their own, or no meaning, are half of the weight.

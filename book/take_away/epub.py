@@ -213,7 +213,7 @@ def problems(file: Path, pages: Sequence[Page], facts: About) -> list[str]:
             found.append(f"{name}: the page {page.title!r} is missing")
         elif page.xhtml not in text:
             found.append(f"{name}: its text is not that of the page of the site")
-        if text.count('class="solution') != len(page.solutions):
+        if len(re.findall(r'class="(?:admonition )?solution\b', text)) != len(page.solutions):
             found.append(f"{name}: {len(page.solutions)} solutions were expected")
     return found
 

@@ -70,6 +70,15 @@ def test_a_finding_says_its_sentence_before_its_experiment(pages):
         assert 0 < cell.index("<strong>Finding.</strong>") < cell.index('class="tp-aside"')
 
 
+def test_a_chapter_begins_with_its_place_on_the_map_drawn_in_its_own_colors(pages):
+    [here] = re.findall(r'<nav class="tp-here".*?</nav>', pages[0].xhtml, re.S)
+    assert "You are here" in here
+    fills = re.findall(r'<rect [^>]*?fill="([^"]+)"', here)
+    assert len(fills) == here.count("<rect ") > 15
+    assert len({*fills}) >= 4  # the ground, learned numbers, what is lit, and none in a frame
+    assert "var(" not in here
+
+
 def test_nothing_is_left_that_needs_a_script_or_another_page(pages):
     files = {f"{p.name}.xhtml": document(p.title, "", p.xhtml) for p in pages}
     assert dead_links(files) == []
