@@ -185,6 +185,7 @@ def unit(root):
 
 
 def test_a_handle_that_is_dragged_takes_the_nearest_values(touched):
+    touched.locator(".tp-drag").scroll_into_view_if_needed()
     page, (x, y, size) = touched.page, grip(touched)
     assert size >= 44, "a finger cannot hold it"
     step = unit(touched)
@@ -201,6 +202,7 @@ def test_a_handle_that_is_dragged_takes_the_nearest_values(touched):
 
 def test_a_finger_drags_the_handle_and_not_the_page(touched):
     page = touched.page
+    touched.locator(".tp-drag").scroll_into_view_if_needed()
     (x, y, _), step = grip(touched), unit(touched)
     send = page.context.new_cdp_session(page).send
     top = page.evaluate("scrollY")
@@ -275,6 +277,7 @@ def test_steps_go_by_button_key_and_swipe_and_a_guess_is_taken_back(touched):
     assert caption.text_content() == "a second"
     page.keyboard.press("ArrowRight")
     says(touched, step=2)
+    touched.locator(".tp-drawing").nth(1).scroll_into_view_if_needed()
     box = touched.locator(".tp-drawing").nth(1).bounding_box()
     x, y = box["x"] + 20, box["y"] + box["height"] - 4
     send = page.context.new_cdp_session(page).send
