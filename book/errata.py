@@ -31,6 +31,9 @@ SECTIONS = {
     "explore-it": "Explore it",
     "what-it-costs": "What it costs",
     "exercises": "Exercises",
+    # Chapters of the second edition name their parts after what they are about.
+    "masks": "Masks",
+    "many-heads": "Many heads",
 }
 
 

@@ -17,80 +17,20 @@ from torch import Tensor, nn
 from transformer_parts.softmax import softmax, softmax_backward
 
 __all__ = [
-    "causal_mask",
-    "padding_mask",
     "attention_weights",
     "scaled_dot_product_attention",
-    "attention_backward",
+    "causal_mask",
+    "padding_mask",
     "split_heads",
     "merge_heads",
     "MultiHeadAttention",
+    "attention_backward",
 ]
 
 
-# From notebooks/05_attention.ipynb#build
-def causal_mask(
-    query_len: int,
-    key_len: int,
-    device: torch.device | str | None = None,
-    align: Literal["bottom-right", "top-left"] = "bottom-right",
-) -> Tensor:
-    """Which keys a query may attend to if it must not see the future.
-
-    Args:
-        query_len: number of queries, T.
-        key_len: number of keys, S.
-        device: where the mask is put.
-        align: "bottom-right": the last query is at the position of the last key, as
-            with a cache. "top-left": the first query is at the position of the first
-            key, as torch's `is_causal=True`. The same if T = S.
-
-    Returns:
-        Boolean, shape (T, S), True = may attend. With "bottom-right" and T > S the
-        first T - S rows have no True.
-
-    Raises:
-        ValueError: on a negative length, or an unknown `align`.
-
-    Source: chapter 05, eq-attn-causal and eq-attn-causal-aligned.
-    """
-    for name, length in {"query_len": query_len, "key_len": key_len}.items():
-        if length < 0:
-            raise ValueError(f"{name} must be at least 0, got {length}")
-    if align not in ("bottom-right", "top-left"):
-        raise ValueError(f"align must be 'bottom-right' or 'top-left', got {align!r}")
-    offset = key_len - query_len if align == "bottom-right" else 0
-    every = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
-    return every.tril(offset)
-
-
-def padding_mask(lengths: Tensor | Sequence[int], max_len: int) -> Tensor:
-    """Which positions of each sequence are tokens and not padding.
-
-    Args:
-        lengths: number of tokens of each sequence, shape (B,), each from 0 to max_len.
-        max_len: the common length after padding.
-
-    Returns:
-        Boolean, shape (B, max_len), True = a token, may be attended to. On the device
-        of `lengths`.
-
-    Raises:
-        ValueError: if `lengths` is not one-dimensional or an entry is out of range.
-
-    Source: chapter 05, section Masks.
-    """
-    lengths = torch.as_tensor(lengths)
-    if lengths.dim() != 1:
-        raise ValueError(f"lengths must have shape (B,), got {tuple(lengths.shape)}")
-    if ((lengths < 0) | (lengths > max_len)).any():
-        raise ValueError(
-            f"lengths must be from 0 to max_len={max_len}, got {lengths.tolist()}"
-        )
-    return torch.arange(max_len, device=lengths.device) < lengths[:, None]
-
-
-# From notebooks/05_attention.ipynb#build
+# From notebooks/05_attention.ipynb#the-library-version
+# Library version: adds half precision, both kinds of masks, queries that may attend to
+# nothing, and errors that say which shape was expected.
 def attention_weights(
     query: Tensor,
     key: Tensor,
@@ -115,7 +55,8 @@ def attention_weights(
         ValueError: on a shape or a mask's dtype that does not fit, or if both a mask
             and `is_causal` are given.
 
-    Source: Vaswani et al. 2017, eq. 1; chapter 05, eq-attn-matrix and eq-attn-mask.
+    Source: Vaswani et al. 2017, eq. 1; chapter on attention, eq-attn-matrix and
+        eq-attn-mask.
     """
     return _weights(query, key, attn_mask, is_causal, scale).to(query.dtype)
 
@@ -145,7 +86,7 @@ def scaled_dot_product_attention(
     Raises:
         ValueError: as `attention_weights`, or if `value` has not one row per key.
 
-    Source: Vaswani et al. 2017, eq. 1; chapter 05, eq-attn-row.
+    Source: Vaswani et al. 2017, eq. 1; chapter on attention, eq-attn-row.
     """
     if value.shape[-2] != key.shape[-2]:
         raise ValueError(
@@ -204,62 +145,79 @@ def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-# From notebooks/05_attention.ipynb#build
-def attention_backward(
-    grad_out: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    scale: float | None = None,
-    attn_mask: Tensor | None = None,
-    is_causal: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of `scaled_dot_product_attention`, without autograd.
+# From notebooks/05_attention.ipynb#masks
+# Library version: adds both alignments and the padding mask, devices, and checks of the
+# arguments.
+def causal_mask(
+    query_len: int,
+    key_len: int,
+    device: torch.device | str | None = None,
+    align: Literal["bottom-right", "top-left"] = "bottom-right",
+) -> Tensor:
+    """Which keys a query may attend to if it must not see the future.
 
     Args:
-        grad_out: gradient of the loss with respect to the output, shape (*, T, d_v).
-        query: shape (*, T, d_head).
-        key: shape (*, S, d_head), with the same leading dimensions.
-        value: shape (*, S, d_v), with the same leading dimensions.
-        scale: as in the forward pass.
-        attn_mask: as in the forward pass.
-        is_causal: as in the forward pass.
+        query_len: number of queries, T.
+        key_len: number of keys, S.
+        device: where the mask is put.
+        align: "bottom-right": the last query is at the position of the last key, as
+            with a cache. "top-left": the first query is at the position of the first
+            key, as torch's `is_causal=True`. The same if T = S.
 
     Returns:
-        The gradients with respect to query, key and value, in the shapes of these.
+        Boolean, shape (T, S), True = may attend. With "bottom-right" and T > S the
+        first T - S rows have no True.
 
     Raises:
-        ValueError: as the forward pass, or if leading dimensions or `grad_out` differ.
+        ValueError: on a negative length, or an unknown `align`.
 
-    Source: chapter 05, eq-attn-dv, eq-attn-ds and eq-attn-dqk.
+    Source: chapter on attention, eq-attn-causal and eq-attn-causal-aligned.
     """
-    expected = (*query.shape[:-1], value.shape[-1])
-    if grad_out.shape != expected:
+    for name, length in {"query_len": query_len, "key_len": key_len}.items():
+        if length < 0:
+            raise ValueError(f"{name} must be at least 0, got {length}")
+    if align not in ("bottom-right", "top-left"):
+        raise ValueError(f"align must be 'bottom-right' or 'top-left', got {align!r}")
+    offset = key_len - query_len if align == "bottom-right" else 0
+    every = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
+    return every.tril(offset)
+
+
+def padding_mask(lengths: Tensor | Sequence[int], max_len: int) -> Tensor:
+    """Which positions of each sequence are tokens and not padding.
+
+    Args:
+        lengths: number of tokens of each sequence, shape (B,), each from 0 to max_len.
+        max_len: the common length after padding.
+
+    Returns:
+        Boolean, shape (B, max_len), True = a token, may be attended to. On the device
+        of `lengths`.
+
+    Raises:
+        ValueError: if `lengths` is not one-dimensional or an entry is out of range.
+
+    Source: chapter on attention, section Masks.
+    """
+    lengths = torch.as_tensor(lengths)
+    if lengths.dim() != 1:
+        raise ValueError(f"lengths must have shape (B,), got {tuple(lengths.shape)}")
+    if ((lengths < 0) | (lengths > max_len)).any():
         raise ValueError(
-            f"grad_out must have shape {expected}, got {tuple(grad_out.shape)}"
+            f"lengths must be from 0 to max_len={max_len}, got {lengths.tolist()}"
         )
-    for name, t in {"key": key, "value": value}.items():
-        if t.shape[:-2] != query.shape[:-2]:
-            lead = tuple(query.shape[:-2])
-            raise ValueError(f"{name} must start with {lead}, got {tuple(t.shape)}")
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
-    grad_value = weights.transpose(-2, -1) @ grad_out
-    grad_weights = grad_out @ value.transpose(-2, -1)
-    grad_scores = softmax_backward(grad_weights, weights, -1) * scale
-    grad_query = grad_scores @ key
-    grad_key = grad_scores.transpose(-2, -1) @ query
-    return grad_query, grad_key, grad_value
+    return torch.arange(max_len, device=lengths.device) < lengths[:, None]
 
 
-# From notebooks/05_attention.ipynb#build
+# From notebooks/05_attention.ipynb#the-module
+# Library version: adds checks of the shapes to the two reshapes.
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """Cut the features into heads: (B, T, H * d_head) -> (B, H, T, d_head).
 
     Raises:
         ValueError: if x is not three-dimensional or its features do not divide by H.
 
-    Source: chapter 05, section Shapes and the head index.
+    Source: chapter on attention, section Shapes and the head index.
     """
     if x.dim() != 3 or num_heads < 1 or x.shape[-1] % num_heads:
         raise ValueError(
@@ -277,14 +235,16 @@ def merge_heads(x: Tensor) -> Tensor:
     Raises:
         ValueError: if x is not four-dimensional.
 
-    Source: chapter 05, eq-mha-concat.
+    Source: chapter on attention, eq-mha-concat.
     """
     if x.dim() != 4:
         raise ValueError(f"x must have shape (B, H, T, d_head), got {tuple(x.shape)}")
     return x.transpose(1, 2).flatten(-2)
 
 
-# From notebooks/05_attention.ipynb#build
+# From notebooks/05_attention.ipynb#the-module
+# Library version: adds biases, dropout, both kinds of masks, and the weights of torch's
+# module.
 class MultiHeadAttention(nn.Module):
     """Multi-head attention; batch first, masks True = may attend.
 
@@ -301,7 +261,7 @@ class MultiHeadAttention(nn.Module):
         ValueError: if d_model is not a multiple of num_heads, or dropout is not in
             [0, 1].
 
-    Source: Vaswani et al. 2017, section 3.2.2; chapter 05, eq-mha-concat.
+    Source: Vaswani et al. 2017, section 3.2.2; chapter on attention, eq-mha-concat.
     """
 
     def __init__(
@@ -434,3 +394,52 @@ def _combined_mask(
     if attn_mask.dtype == torch.bool:
         return attn_mask & token
     return attn_mask.masked_fill(~token, -torch.inf)
+
+
+# From notebooks/05_attention.ipynb#backwards
+# Library version: adds masks, batches of heads, and checks of the shapes.
+def attention_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of `scaled_dot_product_attention`, without autograd.
+
+    Args:
+        grad_out: gradient of the loss with respect to the output, shape (*, T, d_v).
+        query: shape (*, T, d_head).
+        key: shape (*, S, d_head), with the same leading dimensions.
+        value: shape (*, S, d_v), with the same leading dimensions.
+        scale: as in the forward pass.
+        attn_mask: as in the forward pass.
+        is_causal: as in the forward pass.
+
+    Returns:
+        The gradients with respect to query, key and value, in the shapes of these.
+
+    Raises:
+        ValueError: as the forward pass, or if leading dimensions or `grad_out` differ.
+
+    Source: chapter on attention, eq-attn-dv, eq-attn-ds and eq-attn-dqk.
+    """
+    expected = (*query.shape[:-1], value.shape[-1])
+    if grad_out.shape != expected:
+        raise ValueError(
+            f"grad_out must have shape {expected}, got {tuple(grad_out.shape)}"
+        )
+    for name, t in {"key": key, "value": value}.items():
+        if t.shape[:-2] != query.shape[:-2]:
+            lead = tuple(query.shape[:-2])
+            raise ValueError(f"{name} must start with {lead}, got {tuple(t.shape)}")
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    grad_value = weights.transpose(-2, -1) @ grad_out
+    grad_weights = grad_out @ value.transpose(-2, -1)
+    grad_scores = softmax_backward(grad_weights, weights, -1) * scale
+    grad_query = grad_scores @ key
+    grad_key = grad_scores.transpose(-2, -1) @ query
+    return grad_query, grad_key, grad_value

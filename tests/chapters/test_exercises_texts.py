@@ -259,7 +259,9 @@ def library():
 def known_to(chapter):
     """Every name that an exercise may use: the reader's, the chapter's, the checker's, torch's."""
     notebook = "\n".join(c.source for c in read(chapter).cells if c.cell_type == "code")
-    checker = (ROOT / f"book/checkers/{topic(chapter)}.py").read_text(encoding="utf-8")
+    place = ROOT / "book/checkers" / topic(chapter)
+    files = sorted(place.glob("*.py")) or [place.with_suffix(".py")]
+    checker = "\n".join(file.read_text(encoding="utf-8") for file in files)
     everywhere = {*dir(builtins), *MODULES, *TENSOR, *dir(torch), *dir(F), *library()}
     return bound_in(notebook) | bound_in(checker) | everywhere
 

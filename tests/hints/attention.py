@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from book.formulas.relations import Call
 
 from .map import quadratic
-from .texts import Entries, Formula, LeftOut, draw, oracle
+from .texts import Code, Entries, Formula, LeftOut, draw, oracle
 
 Q, K, V = draw(4, 3), draw(6, 3, seed=1), draw(6, 5)
 D_OUT = draw(4, 5, seed=2)
@@ -38,6 +38,25 @@ def one_head():
     }  # fmt: skip
 
 
+WEIGHTS = draw(4, 6).softmax(-1)
+
+
+def every_score():
+    """The scores of two sets of queries and keys, one product at a time."""
+    q, k = draw(2, 4, 3).tolist(), draw(2, 5, 3).tolist()
+
+    def dot(a, b):
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    return torch.tensor(
+        [[[dot(a, b) for b in k[n]] for a in q[n]] for n in range(2)], dtype=torch.float64
+    )
+
+
+def largest():
+    return torch.tensor([max(row) for row in WEIGHTS.tolist()], dtype=torch.float64)
+
+
 def concatenated():
     heads, w_o = draw(2, 4, 3), draw(2, 3, 5)
     return {"Z": heads, "W_O": w_o, "Y": torch.cat([*heads], -1) @ torch.cat([*w_o])}
@@ -48,6 +67,14 @@ ENTRIES: Entries = {
         lambda: {"f": lambda s: torch.full((3,), float(s)).softmax(-1).isnan().sum()},
         claim="f(@0)=3",
         says=("is nan",),
+    ),
+    ("ex-attention-decided", "q @ k.mT"): Code(
+        lambda: ({"q": draw(2, 4, 3), "k": draw(2, 5, 3)}, every_score()),
+        wrong=("k @ q.mT", "q * k", "q @ k"),
+    ),
+    ("ex-attention-decided", "weights.amax(-1)"): Code(
+        lambda: ({"weights": WEIGHTS}, largest()),
+        wrong=("weights.amax(0)", "weights.argmax(-1)", "weights.sum(-1)"),
     ),
     ("ex-attention-leak", "10^{-9}"): LeftOut("a tolerance, compared with the reference"),
     ("ex-attention-backward", r"\operatorname{softmax}(\text{scale}\cdot QK^\top)V"): Formula(
