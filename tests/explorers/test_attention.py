@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from book.explorer import Bars, Heat, Lines
+from book.explorer import Arrow, Bars, Box, Cell, Dot, Grid, Heat, Lines, Polygon, Scene, Text
 
 from .reading import Seen, check_explorer, says
 
@@ -15,6 +15,334 @@ from .reading import Seen, check_explorer, says
 def softmax(scores):
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)
+
+
+def weights_of(numbers, rows, columns, detail, **more):
+    """A table of weights, as the chapter shows them."""
+    names = {"title": "weights", "xlabel": "key", "ylabel": "query"} | more
+    title = names.pop("title")
+    return Grid(title, numbers, rows, columns, detail=detail, limits=(0, 1), role="weight", **names)
+
+
+def short(w):
+    """A weight without its zero, and nothing for next to nothing."""
+    return "" if w < 0.005 else f"{w:.2f}".lstrip("0")
+
+
+@check_explorer(
+    "explore-query",
+    {"query, first feature": "2", "query, second feature": "1", "softmax of": "key 2 masked"},
+)
+def test_without_key_two_the_output_lies_between_the_values_of_keys_one_and_three():
+    first, third = math.exp(2) / (math.exp(2) + 1), 1 / (math.exp(2) + 1)
+    weights = [first, 0.0, third]
+    plane = {
+        f"key {i + 1}": Dot(x, y, role="key", faint=i == 1)
+        for i, (x, y) in enumerate([(1, 0), (0, 1), (0, 0)])
+    }
+    plane["query"] = Arrow(0, 0, 2, 1, "q", role="query", strong=True)
+    bars = {}
+    for i, score in enumerate(("2", "−∞", "0")):
+        y, wide = 2.2 - 0.9 * i, 4.4 * weights[i]
+        bars[f"score {i + 1}"] = Text(3.4, y, score, anchor="end")
+        bars[f"weight {i + 1}"] = Box(4.2, y - 0.3, wide, 0.6, fill=0.8, role="weight")
+        bars[f"number {i + 1}"] = Text(4.4 + wide, y, f"{weights[i]:.3f}", anchor="start")
+    corners = {
+        f"value {i + 1}": Dot(x, y, role="value", faint=i == 1)
+        for i, (x, y) in enumerate([(10, 0), (0, 10), (0, 0)])
+    }
+    corners["triangle"] = Polygon([(10, 0), (0, 10), (0, 0)], role="value", faint=True)
+    corners["output"] = Dot(10 * first, 0.0, "output", role="data", strong=True, size=2)
+    fives = [(5, "5"), (10, "10")]
+    return Seen(
+        says(
+            "The query ({}, {}) has the scores {}, {} and puts the weights {} on key {}, {} on "
+            "key {}. The output is ({}, {})",
+            *(2, 1, 2, 0, first, 1, third, 3, 10 * first, 0.0),
+        ),
+        Scene("drag the query", plane, xlim=(-2.2, 3.4), ylim=(-2.2, 3.4), axes="cross"),
+        Scene(
+            "the output, a mean of the values",
+            corners,
+            xlim=(-2.5, 12.5),
+            ylim=(-2, 12),
+            axes="cross",
+            xticks=fives,
+            yticks=fives,
+        ),
+        Scene("scores and weights", bars, xlim=(0, 10), ylim=(0, 3.5)),
+    )
+
+
+@check_explorer("explore-ladder", {"step": "a softmax of scores and a mask"})
+def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
+    words = ["the", "mole", "dug", "deep"]
+    rows = [(4, 0), (0, 8), (2, 2), (6, 2)]
+    scores = [[(a[0] * b[0] + a[1] * b[1]) / 8 for b in rows] for a in rows]
+    sums = [sum(math.exp(scores[i][j]) for j in range(i + 1)) for i in range(4)]
+    weights = [
+        [math.exp(scores[i][j]) / sums[i] if j <= i else 0.0 for j in range(4)] for i in range(4)
+    ]
+    means = [[sum(w * x[c] for w, x in zip(row, rows, strict=True)) for c in (0, 1)]
+             for row in weights]  # fmt: skip
+
+    def how(i, j):
+        if j > i:
+            return f"'{words[j]}' comes after '{words[i]}': weight 0."
+        return (
+            f"exp({scores[i][j]:.2f}) = {math.exp(scores[i][j]):.2f}, of {sums[i]:.2f} in its row."
+        )
+
+    def parts(i, c):
+        return " + ".join(f"{weights[i][j]:.2f}·{rows[j][c]}" for j in range(i + 1))
+
+    return Seen(
+        says(
+            "Step {}: the weights of the last token are {}, {}, {}, {}, and its output ({}, {}) is",
+            *(4, *weights[3], *means[3]),
+        ),
+        weights_of(
+            weights, words, words, how, xlabel="token that is read", ylabel="token that reads"
+        ),
+        Grid(
+            "means",
+            means,
+            words,
+            ["first", "second"],
+            detail=parts,
+            xlabel="feature",
+            ylabel="token",
+            limits=(0, 8),
+            role="data",
+        ),
+    )
+
+
+@check_explorer("explore-by-hand", {"step": "divided by their sum"})
+def test_every_number_on_the_way_from_scores_to_the_weights():
+    score, power = [2, 1, 0], [math.e**2, math.e, 1.0]
+    total = sum(power)
+    weight = [p / total for p in power]
+    value = [(10, 0), (0, 10), (0, 0)]
+    parts = [[w * v[c] for w, v in zip(weight, value, strict=True)] for c in (0, 1)]
+    lines = [[*score, math.nan], *([*row, sum(row)] for row in (power, weight, *parts))]
+    shown = [*lines[:3], [math.nan] * 4, [math.nan] * 4]  # the output comes in the next step
+    keys = [(1, 0), (0, 1), (0, 0)]
+
+    def how(i, j):
+        if i == 0:
+            return f"2·{keys[j][0]} + 1·{keys[j][1]} = {score[j]}" if j < 3 else ""
+        if j == 3:
+            return " + ".join(f"{number:.3f}" for number in lines[i][:3])
+        return (
+            f"e to the power of {score[j]} = {power[j]:.3f}",
+            f"{power[j]:.3f} / {total:.3f} = {weight[j]:.3f}",
+            *(
+                f"weight {weight[j]:.3f} times value {value[j][c]} = {parts[c][j]:.3f}"
+                for c in (0, 1)
+            ),
+        )[i - 1]
+
+    def text(number):
+        whole = float(number).is_integer()
+        return f"{number:.3f}" if number < 1 and not whole else f"{number:.3g}"
+
+    return Seen(
+        says("The weights are {}, {}, {}; they sum to {}", *weight, 1),
+        Grid(
+            "from scores to the output",
+            shown,
+            ["score", "exp", "weight", "output 1", "output 2"],
+            ["key 1", "key 2", "key 3", "sum"],
+            text=text,
+            detail=how,
+            limits=(0, 12),
+            role="weight",
+        ),
+    )
+
+
+@check_explorer("explore-table", {"token": "her", "the future is": "hidden"})
+def test_a_table_of_scores_by_hand_without_its_upper_half():
+    words = ["Anna", "fed", "her", "cat", "."]
+    asks = [(1, 3, 0, 0), (3, 0, 3, 0), (4, 0, 0, 0), (0, 3, 1, 0), (0, 0, 0, 0)]
+    offers = [(2, 0, 0, 0), (0, 2, 0, 0), (1, 0, 0, 1), (0, 0, 2, 0), (0, 0, 0, 1)]
+    scores = [[sum(map(math.prod, zip(q, k, strict=True))) / 2 for k in offers] for q in asks]
+    sums = [sum(math.exp(scores[i][j]) for j in range(i + 1)) for i in range(5)]
+    weights = [
+        [math.exp(scores[i][j]) / sums[i] if j <= i else 0.0 for j in range(5)] for i in range(5)
+    ]
+    seen = [[scores[i][j] if j <= i else math.nan for j in range(5)] for i in range(5)]
+
+    def score(i, j):
+        products = " + ".join(f"{a}·{b}" for a, b in zip(asks[i], offers[j], strict=True))
+        late = f"'{words[j]}' comes after '{words[i]}': no score."
+        return f"({products}) / 2 = {scores[i][j]:g}" if j <= i else late
+
+    def weight(i, j):
+        late = f"'{words[j]}' comes after '{words[i]}': weight 0."
+        return f"exp({scores[i][j]:g}) / {sums[i]:.2f} = {weights[i][j]:.2f}" if j <= i else late
+
+    return Seen(
+        says(
+            "With the future hidden, 'her' may look at {} of {} tokens and puts its largest "
+            "weight, {}, on 'Anna'",
+            *(3, 5, max(weights[2])),
+        ),
+        Grid(
+            "scores",
+            seen,
+            words,
+            words,
+            text="{:.1f}",
+            detail=score,
+            xlabel="key",
+            ylabel="query",
+            limits=(0, 3),
+            role="key",
+        ),
+        weights_of(weights, words, words, weight),
+    )
+
+
+@check_explorer(
+    "explore-paint", {f"key {j}": "masked" if j in (2, 5) else "allowed" for j in range(1, 6)}
+)
+def test_a_painted_mask_leaves_its_keys_out_of_the_sum():
+    scores, allowed = [2, 1, 0, 1, 2], [True, False, True, True, False]
+    total = sum(math.exp(s) for s, a in zip(scores, allowed, strict=True) if a)
+    weights = [math.exp(s) / total * a for s, a in zip(scores, allowed, strict=True)]
+    shapes = {}
+    for j in range(5):
+        words = "may attend" if allowed[j] else "forbidden"
+        sum_up = f"exp({scores[j]}) / {total:.2f} = {weights[j]:.3f}"
+        rows = {
+            "mask": ("✓" if allowed[j] else "−∞", words, 0.0),
+            "score": (str(scores[j]), f"score {scores[j]}", 0.0),
+            "weight": (
+                f"{weights[j]:.2f}",
+                sum_up if allowed[j] else "left out of the sum: weight 0",
+                weights[j],
+            ),
+        }
+        for i, (name, (text, detail, fill)) in enumerate(rows.items()):
+            role = "weight" if name == "weight" else "ink"
+            shapes[f"{name} {j}"] = Cell(
+                i, j + 1.6, text, fill=fill, role=role, detail=f"key {j + 1}: {detail}"
+            )
+    return Seen(
+        says(
+            "The query may attend to {} of {} keys. The weights are {}, {}, {}, {}, {}, and they "
+            "sum to {}",
+            *(3, 5, *map(float, weights), 1.0),
+        ),
+        Scene("touch a cell of the mask", shapes, xlim=(0, 6.7), ylim=(-3.1, 0.1)),
+    )
+
+
+@check_explorer("explore-letters", {"head": "one step back"})
+def test_a_head_that_compares_positions_looks_one_step_back():
+    reader = [f"{c}{i}" for i, c in enumerate("abcabdab")]
+    scores = [[6 * (j == (i - 1) % 8) for j in range(8)] for i in range(8)]
+    sums = [sum(math.exp(s) for s in scores[i][: i + 1]) for i in range(8)]
+    weights = [
+        [math.exp(scores[i][j]) / sums[i] if j <= i else 0.0 for j in range(8)] for i in range(8)
+    ]
+
+    def how(i, j):
+        if j > i:
+            return f"{reader[j]} comes after {reader[i]}: weight 0"
+        return f"exp({scores[i][j]}) / {sums[i]:.1f} = {weights[i][j]:.2f}"
+
+    return Seen(
+        [
+            'The head "one step back" asks: which letter came just before me?',
+            "looks at a",
+            6,
+            "with",
+            weights[7][6],
+        ],
+        weights_of(weights, reader, reader, how, text=short),
+    )
+
+
+@check_explorer("explore-shared", {"queries and keys from": "two matrices"})
+def test_two_matrices_learn_to_look_at_the_left_neighbor():
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 8, 64, generator=rng)[0].numpy()
+    w_q, w_k = torch.randn(2, 64, 16, generator=rng).numpy() / 8
+    before = softmax(x @ w_q @ (x @ w_k).T / 4)
+
+    rng = torch.Generator().manual_seed(0)
+    rows = [(0.3 * torch.randn(8, 8, generator=rng)).requires_grad_() for _ in range(2)]
+    descent = torch.optim.Adam(rows, lr=0.05)
+    target = torch.arange(-1, 7) % 8
+    for _ in range(200):
+        descent.zero_grad()
+        F.cross_entropy(rows[0] @ rows[1].T / 8**0.5, target).backward()
+        descent.step()
+    q, k = (row.detach().numpy() for row in rows)
+    after = softmax(q @ k.T / 8**0.5)
+    to = [np.mean([after[i, (i + k) % 8] for i in range(8)]) for k in (-1, 1, 0)]
+    eight = [*"01234567"]
+
+    def given(weights):
+        return lambda i, j: f"token {i} gives token {j} {weights[i, j]:.3f}"
+
+    return Seen(
+        says(
+            "Queries and keys from two matrices: before training a token gives itself {} on "
+            "average. In the trained ring it gives {} to its left neighbor, {} to its right one "
+            "and {} to itself",
+            *(float(np.trace(before)) / 8, *map(float, to)),
+        ),
+        weights_of(
+            before, eight, eight, given(before), title="random tokens, untrained", text=short
+        ),
+        weights_of(after, eight, eight, given(after), title="the ring, trained", text=short),
+    )
+
+
+@check_explorer("explore-backwards", {"gradient of the output": "(0, 1)"})
+def test_the_gradients_of_three_scores_by_autograd():
+    score = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+    weight = score.softmax(0)
+    weight.retain_grad()
+    values = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.0, 0.0]])
+    (weight @ values)[1].backward()
+    w, dw, ds = (t.tolist() for t in (weight.detach(), weight.grad, score.grad))
+    products = [a * b for a, b in zip(w, dw, strict=True)]
+    delta = sum(products)
+    shown = [[*w, 1.0], [*dw, math.nan], [*products, delta], [*ds, 0.0]]
+
+    def how(i, j):
+        if j == 3:
+            sums = " + ".join(f"{number:.3f}" for number in shown[i][:3])
+            return ("", "", f"δ = {sums} = {delta:.3f}", sums)[i] if i else sums
+        key = values[j].tolist()
+        return (
+            f"the softmax of the scores gives key {j + 1} {w[j]:.3f}",
+            f"0·{key[0]:g} + 1·{key[1]:g} = {dw[j]:g}",
+            f"{w[j]:.3f} · {dw[j]:g} = {products[j]:.3f}",
+            f"{w[j]:.3f} · ({dw[j]:g} − {delta:.3f}) = {ds[j]:.3f}",
+        )[i]
+
+    return Seen(
+        says(
+            "With the output's gradient ({}, {}), δ is {}, and the scores get {}, {}, {}, "
+            "which sum to {}",
+            *(0, 1, delta, *ds, 0),
+        ),
+        Grid(
+            "from the output's gradient to the scores'",
+            shown,
+            ["weight", "dA", "weight · dA", "ds"],
+            ["key 1", "key 2", "key 3", "sum"],
+            detail=how,
+            diverging=True,
+            role="gradient",
+        ),
+    )
 
 
 @check_explorer("explore-root", {"features of a head": "16", "scores are divided": "by d_head"})
@@ -53,25 +381,30 @@ def test_scores_divided_by_the_width_give_small_gradients():
     )
 
 
-@check_explorer("explore-masks", {"mask": "causal and padding", "query": "6"})
-def test_a_query_behind_the_padding_sees_the_tokens_before_it():
+@check_explorer("explore-masks", {"mask": "causal and padding"})
+def test_behind_the_padding_a_query_sees_the_tokens_before_it():
     torch.manual_seed(7)
-    q, k = torch.randn(8, 16), torch.randn(8, 16)
-    sees = torch.tensor([[key <= query and key < 5 for key in range(8)] for query in range(8)])
-    weights = F.scaled_dot_product_attention(q[None], k[None], torch.eye(8)[None], sees[None])[0]
-    shown = [
-        [0.1 + s * (0.9 if i == 6 else 0.6) for s in row] for i, row in enumerate(sees.tolist())
-    ]
-    best = weights[6].tolist().index(weights[6].max())
+    q, k = torch.randn(6, 16), torch.randn(6, 16)
+    sees = [[key <= query and key < 4 for key in range(6)] for query in range(6)]
+    official = F.scaled_dot_product_attention(
+        q[None], k[None], torch.eye(6)[None], torch.tensor(sees)[None]
+    )[0].tolist()
+    scores = (q.numpy() @ k.numpy().T / 4).tolist()
+
+    def how(i, j):
+        if not sees[i][j]:
+            return f"query {i} may not attend to key {j}: weight 0"
+        total = sum(math.exp(s) for s, seen in zip(scores[i], sees[i], strict=True) if seen)
+        return f"exp({scores[i][j]:.2f}) / {total:.2f} = {official[i][j]:.2f}"
+
+    shown = [[official[i][j] if sees[i][j] else math.nan for j in range(6)] for i in range(6)]
+    counts = [sum(row) for row in sees]
     return Seen(
         says(
-            "Mask: causal and padding. Query {} may attend to {} of {} keys; the largest weight is "
-            "{}, on key {}",
-            *(6, 5, 8, weights[6].max(), best),
+            "Mask: causal and padding. Queries {} to {} may attend to {}, {}, {}, {}, {}, {} keys",
+            *(0, 5, *counts),
         ),
-        Heat("mask, query marked", shown, "key", "query", limits=(0, 1)),
-        Heat("weights", weights, "key", "query", limits=(0, 1)),
-        Bars("weights of this query", list("01234567"), {"weight": weights[6]}, "key", "weight"),
+        weights_of(shown, [*"012345"], [*"012345"], how),
     )
 
 
