@@ -154,6 +154,9 @@ def _cells(notebook: Any) -> Iterator[str]:
 
 def _folded(notebook: Any) -> Iterator[str]:
     """What the page folds says on its line what it is, and hides nothing else."""
+    first = next((c for c in notebook.cells if c.cell_type == "code"), None)
+    if first is not None and "setup" not in tags(first) and only_sets_up(first.source):
+        yield "the first code cell only imports and seeds: tag it 'setup'"
     for i, cell in enumerate(notebook.cells):
         if cell.cell_type != "code":
             for tag in sorted({"setup", "library", "wide", "keep"} & {*tags(cell)}):

@@ -116,6 +116,8 @@ def test_a_sound_notebook_has_no_problem():
             )
         ),
         # folds
+        ("the first code cell only imports and seeds", [text("Words."), code(SETUP)]),
+        ("the first code cell only imports and seeds", [code(SETUP, "export"), code("x = 1")]),
         ("'setup' but does more than", [code("import torch\n\nx = torch.ones(2)", "setup")]),
         ("'setup' but does more than", [code("import torch\n\ntorch.ones(2)", "setup")]),
         ("'setup' but does more than", [code("set_seed(0)", "setup")]),
