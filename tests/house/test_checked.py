@@ -218,7 +218,7 @@ def small_book(tmp_path_factory):
         shutil.copy(ROOT / file, root)
     (root / "tests").mkdir()
     (root / "transformer_parts").mkdir()
-    hidden = shutil.ignore_patterns("__pycache__", "static", "grading", "take_away", "checkers")
+    hidden = shutil.ignore_patterns("__pycache__", "grading", "take_away", "checkers")
     shutil.copytree(ROOT / "book", root / "book", ignore=hidden)
     figure = [shown(curve(), "Not what the cell shows, for it shows none.")]
     chapter = saved(
