@@ -201,6 +201,25 @@ def test_arrows_of_a_decoder_of_today() -> None:
     ]
 
 
+class _Larger(nn.Module):
+    """Two layers whose outputs meet in a function that is no box."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The larger of two, through a third layer."""
+        y: Tensor = self.c(torch.maximum(self.a(x), self.b(x)).transpose(0, 1))
+        return y
+
+
+def test_what_is_no_box_passes_on_all_that_it_takes() -> None:
+    graph = trace(_Larger(), [torch.ones(3, 3)])
+    pairs = {(graph.nodes[e.source].name, graph.nodes[e.target].name) for e in graph.edges}
+    assert pairs == {("input 0", "a"), ("input 0", "b"), ("a", "c"), ("b", "c"), ("c", "output")}
+
+
 def test_every_box_is_fed() -> None:
     graph = traced(small())
     fed = {edge.target for edge in graph.edges}
