@@ -67,7 +67,7 @@ def write_card(out: Path, page: str, text: str, book: Book) -> None:
         draw.text((48, 300), book.summary[:95], font=_letters(28), fill="#5b6470")
     file = out / card_name(page)
     file.parent.mkdir(parents=True, exist_ok=True)
-    card.quantize(64).save(file)
+    card.quantize(64, Image.Quantize.FASTOCTREE).save(file)
 
 
 def font_file() -> Path:
