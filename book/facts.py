@@ -206,7 +206,7 @@ def titles() -> dict[str, str]:
 
 def _sources(bibliography: str) -> dict[str, str]:
     """Key -> names of the authors and year, as `Vaswani et al. 2017`."""
-    from pybtex.database import parse_string  # type: ignore[import-untyped]
+    from pybtex.database import parse_string
 
     found = {}
     for key, entry in parse_string(bibliography, "bibtex").entries.items():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import re
 import unicodedata
 from functools import cache
@@ -48,11 +46,10 @@ _SEARCH_REPAIRS = (
 
 @cache
 def style() -> str:
-    """The style sheet: ours, without comments and blanks, with the heights and the letters."""
+    """The style sheet: ours, without comments and blanks, and the heights of the sections."""
     css = "\n".join(path.read_text(encoding="utf-8") for path in STYLES) + rules()
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.S)
-    css = re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"\s+", " ", css)).replace(";}", "}").strip()
-    return css + "".join(_face(*face) for face in FACES)
+    return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"\s+", " ", css)).replace(";}", "}").strip()
 
 
 def script() -> str:
@@ -120,25 +117,28 @@ def write_fonts(out: Path) -> None:
     # A browser sets a lone letter in italics, and takes those from another place of the font.
     italics = {chr(c) for c in [0x210E, *range(0x1D434, 0x1D468), *range(0x1D6E2, 0x1D71C)]}
     text |= {c for c in italics if unicodedata.normalize("NFKC", c) in text}
-    # Not its twenty sets of other shapes for the same letters.
-    options = _options(["ssty", "dtls", "flac", "kern", "ccmp", "mark", "rtlm"])
+    # Without its sets of other shapes for the same letters. Those for scripts (ssty), which are a
+    # little heavier, would be half of the file.
+    options = _options(["dtls", "flac", "kern", "ccmp", "mark"])
     with subset.load_font(font_file(), options) as font:
         cutter = subset.Subsetter(options)
         cutter.populate(text="".join(sorted(text | set("√"))))
         cutter.subset(font)
         _narrow_radicals(font)
         subset.save_font(font, out / "_static/math.woff", options)
+    for name, face in FACES.items():
+        write_face(out / f"_static/{name}.woff", *face)
 
 
 # The letters of a text; a face takes each from another place of the font.
 _TEXT = [chr(c) for c in range(0x20, 0x7F)] + list("–—‘’“”…×·→←≤≥−°éüöäçñ§±≈√²³½")
-# Style, weight, where the letters begin, and what is added to the width of a letter and of a blank:
-# letters of formulas stand further apart than in a text, and the blanks between them are narrower.
-FACES: list[tuple[str, str, dict[str, int], int, int]] = [
-    ("normal", "400", {}, 0, 0),
-    ("italic", "400", {"A": 0x1D434, "a": 0x1D44E}, -8, 40),
-    ("normal", "600 900", {"A": 0x1D400, "a": 0x1D41A, "0": 0x1D7CE}, -22, 0),
-]
+# Of each face: where the letters begin, and what is added to the width of a letter and of a blank.
+# Letters of formulas stand further apart than in a text, and blanks between them are narrower.
+FACES: dict[str, tuple[dict[str, int], int, int]] = {
+    "text": ({}, 0, 0),
+    "text-italic": ({"A": 0x1D434, "a": 0x1D44E}, -8, 40),
+    "text-bold": ({"A": 0x1D400, "a": 0x1D41A, "0": 0x1D7CE}, -22, 0),
+}
 
 
 def _options(features: list[str]) -> subset.Options:
@@ -154,12 +154,11 @@ def _place(letter: str, begin: dict[str, int]) -> int:
     return ord(letter)
 
 
-def _face(style: str, weight: str, begin: dict[str, int], closer: int, blank: int) -> str:
-    """A face for the text within the style sheet: no line moves when it comes, for it is there."""
+def write_face(file: Path, begin: dict[str, int], closer: int, blank: int) -> None:
+    """A face for the text, made of letters that the font has for formulas."""
     options = _options(["kern", "ccmp"])
     options.drop_tables += ["MATH"]
     places = {letter: _place(letter, begin) for letter in _TEXT}
-    packed = io.BytesIO()
     with subset.load_font(font_file(), options) as font:
         font.recalcTimestamp = False
         glyphs = font.getBestCmap()
@@ -176,12 +175,7 @@ def _face(style: str, weight: str, begin: dict[str, int], closer: int, blank: in
                 width, bearing = font["hmtx"][name]
                 wider, aside = (blank, 0) if letter == " " else (closer, closer // 2)
                 font["hmtx"][name] = (width + wider, bearing + aside)
-        subset.save_font(font, packed, options)
-    data = base64.b64encode(packed.getvalue()).decode()
-    return (
-        f'@font-face{{font-family:"Book Text";font-style:{style};font-weight:{weight};'
-        f'src:url("data:font/woff;base64,{data}")}}'
-    )
+        subset.save_font(font, file, options)
 
 
 def _narrow_radicals(font: TTFont) -> None:

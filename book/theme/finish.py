@@ -135,7 +135,9 @@ def address_book(out: Path, names: list[str], book: Book) -> None:
     )
 
 
-KEPT = re.compile(r"(book|search)-[0-9a-f]{8}\.(css|js)|math\.woff|favicon\.svg|(cards|images)/.*")
+KEPT = re.compile(
+    r"(book|search)-[0-9a-f]{8}\.(css|js)|(math|text(-\w+)?)\.woff|favicon\.svg|(cards|images)/.*"
+)
 
 
 def clear(out: Path) -> None:

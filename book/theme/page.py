@@ -23,11 +23,12 @@ COLORS = (
     'd.mode=m;d.theme=m=="light"||m=="dark"?m:'
     'matchMedia("(prefers-color-scheme: dark)").matches?"dark":"light"}'
 )
-# The font of the formulas is asked for at once. From a folder a browser refuses to fetch ahead.
+# The fonts are asked for at once. From a folder a browser refuses to fetch ahead.
 FONT = (
-    '{const l=document.createElement("link");l.rel="preload";l.as="font";l.type="font/woff";'
-    'l.crossOrigin="";l.href=document.documentElement.dataset.content_root+"_static/math.woff";'
-    'location.protocol=="file:"||document.head.append(l)}'
+    "{const d=document.documentElement.dataset;d.at=location.protocol;"
+    'for(const f of d.at=="file:"?[]:["text","text-bold","text-italic","math"]){'
+    'const l=document.createElement("link");l.rel="preload";l.as="font";l.type="font/woff";'
+    'l.crossOrigin="";l.href=d.content_root+"_static/"+f+".woff";document.head.append(l)}}'
 )
 
 
@@ -219,7 +220,7 @@ def fill(
         "title": book.title,
         "policy": policy(),
         "colours": COLORS,
-        "font": FONT if "<math" in body else "",
+        "font": FONT,
         "parts": parts,
         "sections": headings(app, page) if page in app.env.tocs else [],
         "eyebrow": eyebrow,

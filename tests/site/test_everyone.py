@@ -241,6 +241,9 @@ def test_a_page_works_where_nothing_may_be_kept(visitor):
     page = context.new_page()
     page.goto(visitor.url(CHAPTER))
     page.locator(".tp-colours").press("Enter")
+    page.locator(
+        "article .cell:not(details .cell) > .cell_input"
+    ).first.scroll_into_view_if_needed()
     page.locator("button.copybtn").first.wait_for(state="attached")
     assert page.locator("#tp-with-solutions").is_checked()
 

@@ -147,5 +147,8 @@ def test_a_finding_shows_its_sentence_and_unfolds_its_experiment_by_keyboard(vis
 def test_every_finding_of_a_chapter_stands_in_its_box(built):
     for path in chapters():
         html = (built / "notebooks" / f"{path.stem}.html").read_text(encoding="utf-8")
-        boxes = re.findall(r'<div class="cell tag_finding[^"]*">\s*<details\b', html)
+        boxes = html.split('<div class="cell tag_finding')[1:]
         assert len(boxes) == len(list(tagged(read(path), "finding"))), path.stem
+        for box in boxes:
+            sentence = box.index("<strong>Finding.</strong>")
+            assert sentence < box.index("<summary>The experiment</summary>"), path.stem
