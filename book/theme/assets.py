@@ -141,6 +141,10 @@ FACES: dict[str, tuple[dict[str, int], int, int]] = {
 }
 
 
+# In a text the ends of these reach over and under their neighbors: added to width and place.
+_OVERHANG = {"f": (-200, -110), "j": (-100, -85)}
+
+
 def _options(features: list[str]) -> subset.Options:
     return subset.Options(flavor="woff", layout_features=features, hinting=False)
 
@@ -174,6 +178,8 @@ def write_face(file: Path, begin: dict[str, int], closer: int, blank: int) -> No
                 name = chosen[ord(letter)]
                 width, bearing = font["hmtx"][name]
                 wider, aside = (blank, 0) if letter == " " else (closer, closer // 2)
+                if file.stem == "text-italic":
+                    wider, aside = _OVERHANG.get(letter, (wider, aside))
                 font["hmtx"][name] = (width + wider, bearing + aside)
         subset.save_font(font, file, options)
 

@@ -59,6 +59,12 @@ class Translator(HTML5Translator):
         super().depart_table(node)
         self.body.append("</div>\n")
 
+    def visit_citation(self, node: nodes.citation) -> None:
+        """An entry of the references, without the roles that its elements may not have."""
+        if not isinstance(node.previous_sibling(), nodes.citation):
+            self.body.append('<div class="citation-list">\n')
+        self.body.append(self.starttag(node, "div", CLASS="citation"))
+
     def visit_entry(self, node: nodes.entry) -> None:
         """The empty corner of a table heads nothing."""
         if node.astext().strip() or not isinstance(node.parent.parent, nodes.thead):
