@@ -283,7 +283,8 @@ class _Page(HTMLParser):
         self._tag = ""
         # What stands within a script is no element, and most elements fetch and name nothing.
         bare = re.sub(r"(<script\b[^>]*>).*?(?=</script>)", r"\1", self.source, flags=re.S)
-        self.feed("".join(_WORTH.findall(bare)))
+        worth = _WORTH.findall(bare)
+        self.feed("".join(f"{e}</script>" if e.startswith("<script") else e for e in worth))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Sort the attributes of one tag."""
