@@ -11,18 +11,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import subprocess
 from collections.abc import Iterator
-from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import pybtex.plugin
 from docutils import nodes
 from math_core import LatexError, LatexToMathML
 from myst_nb.core.render import NbElementRenderer
@@ -388,11 +385,6 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect everything to Sphinx."""
-    # A build makes millions of nodes and forgets few before its end: looking for those that can go
-    # takes a fifth of the time.
-    gc.disable()
-    # For each citation pybtex would look through all installed packages for its plugins.
-    pybtex.plugin.find_plugin = cache(pybtex.plugin.find_plugin)
     theme.setup(app)
     app.add_html_math_renderer(
         "mathml", inline_renderers=(_inline, None), block_renderers=(_display, None)
