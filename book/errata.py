@@ -34,6 +34,14 @@ SECTIONS = {
     # Chapters of the second edition name their parts after what they are about.
     "masks": "Masks",
     "many-heads": "Many heads",
+    "two-places-for-the-norm": "Two places for the norm",
+    "how-the-stream-grows": "How the stream grows",
+    "how-the-gradient-scales": "How the gradient scales",
+    "the-identity-path-and-a-paradox": "The identity path, and a paradox",
+    "why-pre-norm-trains-more-easily": "Why Pre-Norm trains more easily",
+    "in-real-models": "In real models",
+    "further": "Further",
+    "the-residual-stream": "The residual stream",
 }
 
 

@@ -8,7 +8,7 @@
 `activations`: Activation functions and their derivatives.
 `feed_forward`: Feed-forward networks and gating.
 `normalization`: Normalization: BatchNorm, LayerNorm, RMSNorm.
-`residual`: Residual stream, Post-Norm, Pre-Norm, warm-up, DeepNorm.
+`residual`: Residual connections: the stream, Post-Norm and Pre-Norm.
 `transformer`: Encoder layer, decoder layer, the whole Transformer.
 `rope`: Rotary position embedding: positions as angles.
 `long_context`: Longer contexts: interpolation, NTK, YaRN, ALiBi.

@@ -1,4 +1,4 @@
-"""Residual stream, Post-Norm, Pre-Norm, warm-up, DeepNorm.
+"""Residual connections: the stream, Post-Norm and Pre-Norm.
 
 Woven from the cells tagged `export` in
 notebooks/09_residual.ipynb, where every part is derived, checked and plotted.
@@ -24,7 +24,9 @@ __all__ = [
 ]
 
 
-# From notebooks/09_residual.ipynb#build
+# From notebooks/09_residual.ipynb#two-places-for-the-norm
+# Library version: adds registration of parameters, further arguments such as masks,
+# DeepNorm's factor, and an error for a sub-layer whose result would only be broadcast.
 class Residual(nn.Module):
     """A sub-layer with its residual connection and its norm, before or after the sum.
 
@@ -37,14 +39,14 @@ class Residual(nn.Module):
 
     Shapes: x (*, d_model) -> (*, d_model). Further arguments go to the sub-layer.
 
-    A stack of Pre-Norm blocks needs one more norm at its end: chapter 09,
-    eq-final-norm.
+    A stack of Pre-Norm blocks needs one more norm at its end: the chapter on residual
+    connections, eq-final-norm.
 
     Raises:
         ValueError: in `forward`, if the sub-layer changes the shape.
 
-    Source: Vaswani et al. 2017, section 3.1; Xiong et al. 2020, table 1; chapter 09,
-    eq-post-norm and eq-pre-norm.
+    Source: Vaswani et al. 2017, section 3.1; Xiong et al. 2020, table 1; the chapter on
+    residual connections, eq-post-norm and eq-pre-norm.
     """
 
     def __init__(
@@ -79,7 +81,8 @@ class DeepNormResidual(nn.Module):
         ValueError: if alpha is not positive, or in `forward`, if the sub-layer changes
             the shape.
 
-    Source: Wang et al. 2022, figure 2; chapter 09, eq-deepnorm.
+    Source: Wang et al. 2022, figure 2; the chapter on residual connections,
+    eq-deepnorm.
     """
 
     def __init__(
@@ -110,7 +113,9 @@ def _branch(f: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> T
     return y
 
 
-# From notebooks/09_residual.ipynb#build
+# From notebooks/09_residual.ipynb#deepnorm
+# Library version: adds the constants of an encoder and its decoder, and an error for
+# no layers.
 class DeepNormScale(NamedTuple):
     """The two constants of DeepNorm for one stack of layers."""
 
@@ -134,8 +139,9 @@ def deepnorm_constants(
     Raises:
         ValueError: if a number of layers is less than 1.
 
-    Source: Wang et al. 2022, figure 2; chapter 09, eq-deepnorm-constants and
-    eq-deepnorm-encoder (0.81 and 0.87 are rounded, as published).
+    Source: Wang et al. 2022, figure 2; the chapter on residual connections,
+    eq-deepnorm-constants and eq-deepnorm-encoder (0.81 and 0.87 are rounded, as
+    published).
     """
     n, m = num_encoder_layers, num_decoder_layers
     for name, layers in {"num_encoder_layers": n, "num_decoder_layers": m}.items():
@@ -148,7 +154,8 @@ def deepnorm_constants(
     return encoder, DeepNormScale((3.0 * m) ** 0.25, (12.0 * m) ** -0.25)
 
 
-# From notebooks/09_residual.ipynb#build
+# From notebooks/09_residual.ipynb#the-original-schedule
+# Library version: adds errors for steps counted from 0, and a warm-up of no steps.
 def noam_lr(step: int, d_model: int, warmup_steps: int) -> float:
     """The learning rate of the original Transformer at `step`, counted from 1.
 
@@ -158,7 +165,7 @@ def noam_lr(step: int, d_model: int, warmup_steps: int) -> float:
     Raises:
         ValueError: if an argument is less than 1.
 
-    Source: Vaswani et al. 2017, eq. 3; chapter 09, eq-noam.
+    Source: Vaswani et al. 2017, eq. 3; the chapter on residual connections, eq-noam.
     """
     named = {"step": step, "d_model": d_model, "warmup_steps": warmup_steps}
     for name, value in named.items():
@@ -178,7 +185,7 @@ def linear_warmup(step: int, warmup_steps: int, max_lr: float) -> float:
     Raises:
         ValueError: if step is less than 1, or another argument is negative.
 
-    Source: chapter 09, eq-linear-warmup.
+    Source: the chapter on residual connections, eq-linear-warmup.
     """
     if step < 1:
         raise ValueError(f"step must be at least 1, got {step}")
@@ -188,7 +195,8 @@ def linear_warmup(step: int, warmup_steps: int, max_lr: float) -> float:
     return max_lr * min(1.0, step / max(warmup_steps, 1))
 
 
-# From notebooks/09_residual.ipynb#build
+# From notebooks/09_residual.ipynb#the-gradient-of-each-layer-for-any-model
+# Library version: adds all that a model must have before its layers can be asked.
 def grad_norm_profile(model: nn.Module, batch: Sequence[Any]) -> Tensor:
     """The norm of the loss's gradient with respect to each layer's parameters.
 
@@ -205,7 +213,7 @@ def grad_norm_profile(model: nn.Module, batch: Sequence[Any]) -> Tensor:
         ValueError: if the model has no `layers`, a layer has nothing to differentiate,
             or the loss is not one number.
 
-    Source: chapter 09, eq-last-gradient.
+    Source: the chapter on residual connections, eq-last-gradient.
     """
     layers = getattr(model, "layers", None)
     if not isinstance(layers, nn.ModuleList) or not len(layers):

@@ -452,15 +452,6 @@ def last_slope(above, below):
     )
 
 
-def deepnorm(scale, outer):
-    alpha_enc, beta_enc, alpha_dec, beta_dec = oracle("residual.deepnorm")(6, 4)
-    return close(
-        [alpha_enc, beta_enc, alpha_dec, beta_dec],
-        [scale * (6**4 * 4) ** (1 / 16), outer * (6**4 * 4) ** (-1 / 16),
-         12 ** (1 / 4), 48 ** (-1 / 4)],
-    )  # fmt: skip
-
-
 def reaches(name, size, dtype=None):
     return bool(inputs(name, dtype).max() >= size)
 
@@ -484,7 +475,8 @@ CONSTANTS = [
      lambda low, high: all(reaches("activations.softplus", 10.0**p) for p in (low, high))),
     ("ex-rms-norm", rf"float16 inputs of size {NUMBER}",
      lambda n: reaches("normalization.rms_norm", n, torch.float16)),
-    ("ex-residual-deepnorm", rf"the published {NUMBER} and {NUMBER}", deepnorm),
+    ("ex-residual-gpt2", rf"largest GPT-2 has \[?{NUMBER}",
+     lambda layers: close(oracle("residual.growth")(), (1 + 2 * layers) ** 0.5)),
     ("ex-rope-attention", rf"base {NUMBER}", rope_by_hand),
     ("ex-yarn-tables", rf"with the coefficient {NUMBER}", yarn_factor),
     ("ex-ramp-gap", r"\$\\alpha=(\d+)\$ and \$\\beta=(\d+)\$", ramp_gap),

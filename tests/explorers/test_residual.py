@@ -1,73 +1,481 @@
-"""The explorers of chapter 9: stacks written anew and differentiated by torch, rates by phases."""
+"""The explorers of the chapter on residual connections.
 
+Stacks are written anew, one sequence after the other, differentiated by `backward`, and trained
+seed by seed with torch's own modules.
+"""
+
+import functools
+import itertools
 import math
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from book.explorer import Lines
+from book.explorer import Arrow, Box, Grid, Heat, Lines, Polygon, Scene, Text
 
 from .reading import Seen, check_explorer, says
 
-
-def drawn(seed, layers, gain):
-    """The chapter's random numbers: tokens, four matrices per layer, a head and its targets."""
-    torch.manual_seed(seed)
-    x = F.layer_norm(torch.randn(8, 32), (32,))
-    matrices = [[gain * torch.randn(32, 32) / 32**0.5 for _ in range(4)] for _ in range(layers)]
-    torch.manual_seed(1000 + seed)
-    return x, matrices, torch.randn(32, 32) / 32**0.5, torch.randint(0, 32, (8,))
+# ---------------------------------------------------------------- a stack before training
 
 
-@check_explorer("explore-placement", {"number of layers": "4", "placement": "DeepNorm"})
-def test_four_layers_of_deep_norm():
-    n = 4
-    alpha, gain = (2 * n) ** 0.25, (8 * n) ** -0.25
-    streams, gradients, paths = (np.zeros((16, n)) for _ in range(3))
-    for seed in range(16):
-        x, matrices, head, targets = drawn(seed, n, gain)
-        for group in matrices:
-            for matrix in group:
-                matrix.requires_grad_()
-        kept = np.ones(8)
-        for layer, (value, out, up, down) in enumerate(matrices):
-            for block in ("attention", "feed-forward"):
-                if block == "attention":
-                    update = torch.full((8, 8), 1 / 8) @ x @ value @ out
-                else:
-                    update = (x @ up).clamp(min=0) @ down
-                total = alpha * x + update
-                kept *= alpha / np.std(total.detach().numpy(), axis=1)
-                mean, variance = total.mean(1, keepdim=True), total.var(1, correction=0)
-                x = (total - mean) / (variance[:, None] + 1e-5).sqrt()
-            streams[seed, layer] = (x**2).mean().item()
-            paths[seed, layer] = kept.mean()
-        logits = x @ head
-        loss = (logits.logsumexp(1) - logits[range(8), targets]).mean()
-        loss.backward()
-        gradients[seed] = [
-            math.sqrt(sum((matrix.grad**2).sum().item() for matrix in group)) for group in matrices
-        ]
-    stream, gradient, path = (each.mean(0) for each in (streams, gradients, paths))
-    beyond = [math.nan] * (64 - n)
+def drawn(seed, layers):
+    """The chapter's random numbers for one seed: tokens, and four matrices per layer."""
+    rng = torch.Generator().manual_seed(seed)
+    x = F.layer_norm(torch.randn(8, 32, generator=rng), (32,))
+    return x, torch.randn(layers, 4, 32, 32, generator=rng) / math.sqrt(32)
 
-    def over_layers(title, name, values, unit):
-        y = {name: [*values, *beyond]}
-        return Lines(title, range(1, 65), y, "layer", unit, yscale="log")
 
+def norm(x):
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+
+def sizes(layers, post):
+    """Root mean squares of the stream and of its gradient, by seed and sub-layer."""
+    rng = torch.Generator().manual_seed(1000)
+    heads = torch.randn(32, 32, 32, generator=rng) / math.sqrt(32)
+    targets = torch.randint(0, 32, (32, 8), generator=rng)
+    found = np.zeros((2, 32, 2 * layers + 1))
+    for seed in range(32):
+        x, matrices = drawn(seed, layers)
+        stream = [x.requires_grad_()]
+        for value, out, up, down in matrices:
+            x, uniform = stream[-1], torch.full((8, 8), 1 / 8)
+            mixed = uniform @ (x if post else norm(x)) @ value @ out
+            stream.append(norm(x + mixed) if post else x + mixed)
+            x = stream[-1]
+            fed = ((x if post else norm(x)) @ up).clamp(min=0) @ down
+            stream.append(norm(x + fed) if post else x + fed)
+        for level in stream:
+            level.retain_grad()
+        logits = (stream[-1] if post else norm(stream[-1])) @ heads[seed]
+        (logits.logsumexp(1) - logits[range(8), targets[seed]]).mean().backward()
+        for k, level in enumerate(stream):
+            found[0, seed, k] = level.detach().square().mean().sqrt()
+            found[1, seed, k] = level.grad.square().mean().sqrt()
+    return found
+
+
+def pipe(sizes, middle):
+    """Corners of a pipe that is as wide as the logarithm, 1 for size 1 and 2 at most."""
+    places = np.linspace(0, len(sizes) - 1, 17)
+    half = np.interp(places, np.arange(len(sizes)), np.log10(sizes)) / 8 + 1
+    half = np.clip(half, 0.03, 2)
+    y = 1.2 + 7.6 * places / (len(sizes) - 1)
+    right = list(zip(middle + half, y, strict=True))
+    left = list(zip(middle - half, y, strict=True))
+    return right + left[::-1]
+
+
+@check_explorer("explore-stack", {"around each sub-layer": "Post-Norm", "layers": "8"})
+def test_eight_layers_of_post_norm():
+    signal, gradient = np.exp(np.log(sizes(8, post=True)).mean(1))
+    gradient = gradient / gradient[-1]
+    shapes = {
+        "up": Polygon(pipe(signal, 2.5), role="data"),
+        "down": Polygon(pipe(gradient, 7.5), role="gradient"),
+        "out": Text(2.5, 9.15, f"{signal[-1]:.2f}"),
+        "in": Text(2.5, 0.8, f"{signal[0]:.2f}"),
+        "arrives": Text(7.5, 0.8, f"{gradient[0]:.2f}"),
+        "starts": Text(7.5, 9.15, "1.00"),
+    }
     return Seen(
         says(
-            "DeepNorm, depth {}: the stream ends at a mean square of {}, the last layer's gradient "
-            "is {} and {} times the first layer's, and the input is kept with coefficient {}",
-            *(n, stream[-1], gradient[-1], gradient[-1] / gradient[0], path[-1]),
+            "Post-Norm, {} layers: a signal of size {} arrives at the top with size {}. A gradient "
+            "of size {} at the top arrives at the bottom with size {}",
+            *(8, 1, signal[-1], 1, gradient[0]),
         ),
-        over_layers("size of the stream", "mean square", stream, "mean square"),
-        over_layers("gradient of each layer", "gradient", gradient, "norm"),
-        over_layers("coefficient of the input", "coefficient", path, "coefficient"),
+        Scene("", shapes, xlim=(0, 10), ylim=(0, 10)),
     )
 
 
+@check_explorer("explore-product", {"placement": "Pre-Norm", "layers": "8"})
+def test_stream_and_gradient_of_eight_layers_of_pre_norm():
+    signal, gradient = np.exp(np.log(sizes(8, post=False)).mean(1))
+    gradient = gradient / gradient[-1]
+    series = {"stream": signal, "gradient": gradient, "product": signal * gradient}
+    ends = itertools.chain.from_iterable((values[0], values[-1]) for values in series.values())
+    return Seen(
+        says(
+            "Pre-Norm, {} layers: from the bottom to the top the size of the stream goes from {} "
+            "to {}, that of its gradient from {} to {}, and their product from {} to {}",
+            *(8, *ends),
+        ),
+        Lines(
+            "size at each level",
+            range(65),
+            {name: [*values, *[math.nan] * 48] for name, values in series.items()},
+            "sub-layer",
+            "root mean square",
+            yscale="log",
+        ),
+    )
+
+
+@check_explorer("explore-gpt2", {"layers": "4"})
+def test_the_factor_of_gpt2_in_four_layers():
+    streams = {"Pre-Norm": [], "with the factor": []}
+    for seed, (name, factor) in itertools.product(
+        range(32), (("Pre-Norm", 1.0), ("with the factor", 8**-0.5))
+    ):
+        x, matrices = drawn(seed, 4)
+        sizes_of_this = [x.square().mean().item()]
+        for value, out, up, down in matrices:
+            x = x + torch.full((8, 8), 1 / 8) @ norm(x) @ value @ (factor * out)
+            x = x + (norm(x) @ up).clamp(min=0) @ (factor * down)
+            sizes_of_this.append(x.square().mean().item())
+        streams[name].append(sizes_of_this)
+    means = {name: np.mean(rows, axis=0) for name, rows in streams.items()}
+    return Seen(
+        says(
+            "{} layers: the mean square of the stream ends at {}, and with the factor at {}",
+            *(4, *(mean[-1] for mean in means.values())),
+        ),
+        Lines(
+            "mean square of the stream",
+            range(65),
+            {name: [*mean, *[math.nan] * 60] for name, mean in means.items()},
+            "layer",
+            "mean square",
+            yscale="log",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- spirals
+
+
+class Net(nn.Module):
+    """A stack for one seed; the numbers are handed to it."""
+
+    def __init__(self, depth, add):
+        super().__init__()
+        self.add = add
+        self.first = nn.Linear(2, 16)
+        self.up = nn.ModuleList(nn.Linear(16, 16) for _ in range(depth))
+        self.down = nn.ModuleList(nn.Linear(16, 16, bias=False) for _ in range(depth))
+        self.head = nn.Linear(16, 2, bias=False)
+
+    def forward(self, points, without=None):
+        x = self.first(points)
+        for k, (up, down) in enumerate(zip(self.up, self.down, strict=True)):
+            if k == without:
+                continue
+            branch = down(F.relu(up(F.layer_norm(x, (16,)))))
+            x = x + branch if self.add else branch
+        return self.head(F.layer_norm(x, (16,)))
+
+
+def spirals():
+    t = torch.linspace(0.15, 1, 32)
+    arm = torch.polar(t, 3 * math.pi * t)
+    arm = torch.view_as_real(arm)
+    return torch.cat([arm, -arm]), torch.tensor([0] * 32 + [1] * 32)
+
+
+@functools.cache
+def trained(depth, add, seed):
+    """One network, and its losses."""
+    rng = torch.Generator().manual_seed(seed)
+    net, losses = Net(depth, add), []
+    (points, kinds), draw = spirals(), functools.partial(torch.randn, generator=rng)
+    with torch.no_grad():
+        net.first.weight.copy_(draw(2, 16).T), net.first.bias.copy_(draw(1, 16)[0])
+        for up, down in zip(net.up, net.down, strict=True):
+            up.weight.copy_(draw(16, 16).T * (2 / 16) ** 0.5)
+            down.weight.copy_(draw(16, 16).T / 4)
+            draw(1, 16), up.bias.zero_()
+        net.head.weight.copy_(draw(16, 2).T / 4)
+    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    for _ in range(150):
+        loss = F.cross_entropy(net(points), kinds)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return net, losses
+
+
+def plane(net, without=None):
+    """The probability of the first spiral, the upper edge of the plane first."""
+    ticks = torch.linspace(-1.1, 1.1, 23)
+    rows = [torch.stack([ticks, torch.full((23,), y)], 1) for y in ticks.flip(0).tolist()]
+    with torch.no_grad():
+        return torch.stack([net(row, without).softmax(1)[:, 0] for row in rows])
+
+
+def right(net, without=None):
+    points, kinds = spirals()
+    with torch.no_grad():
+        return (net(points, without).argmax(1) == kinds).double().mean().item()
+
+
+def as_heat(title, values):
+    return Heat(
+        title, values, "first coordinate", "second coordinate", (0, 1), True, [""] * 23, [""] * 23
+    )
+
+
+@check_explorer("explore-spirals", {"a block computes": "x + F(norm(x))", "blocks": "4"})
+def test_four_blocks_with_the_addition():
+    nets, losses = zip(*(trained(4, True, seed) for seed in range(3)), strict=True)
+    share = sum(right(net) for net in nets) / 3
+    return Seen(
+        says(
+            "x + F(norm(x)), {} blocks: after {} steps the three networks have training losses of "
+            "{}, {} and {}, and get {} of the training points right",
+            *(4, 150, *(curve[-1] for curve in losses), share),
+        ),
+        as_heat("the plane, as the first of them sees it", plane(nets[0])),
+        Lines(
+            "training loss",
+            range(1, 151, 3),
+            {f"seed {seed}": curve[::3] for seed, curve in enumerate(losses)},
+            "step",
+            "loss",
+        ),
+    )
+
+
+@check_explorer(
+    "explore-delete",
+    {"network": "16 blocks with the addition", "block removed (0: none)": "12"},
+)
+def test_one_of_sixteen_blocks_is_removed():
+    net, _ = trained(16, True, 0)
+    shares = [right(net, block) for block in range(16)]
+    return Seen(
+        says(
+            "16 blocks with the addition, without block {}: the first network gets {} of its "
+            "training points right. Over all blocks, the median without one is {}",
+            *(12, shares[11], float(np.sort(shares)[7])),
+        ),
+        as_heat("the plane, as it sees it", plane(net, 11)),
+        Lines(
+            "right without block k",
+            range(1, 17),
+            {"share": shares},
+            "block removed",
+            "share of points right",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- by hand, and one block
+
+
+def boxes(name, y, shares):
+    """Pieces of a bar of length 10, with what they answer."""
+    left, made = 0.0, {}
+    for k, share in enumerate(shares):
+        label = ("x" if k == 0 else str(k)) if share > 0.05 else ""
+        what = "the input" if k == 0 else f"branch {k}"
+        made[f"{name} {k}"] = Box(
+            left,
+            y,
+            10 * share,
+            1.0,
+            label=label,
+            role="data" if k == 0 else "value",
+            fill=0.9 if k == 0 else 0.15 + 0.3 * (k % 2),
+            detail=f"{name}: {what} has 1/{round(1 / share)}",
+        )
+        left += 10 * share
+    return made
+
+
+@check_explorer("explore-shares", {"after": "3 branches"})
+def test_what_the_stream_is_made_of_after_three_branches():
+    doubling, equal = [1 / 8, 1 / 8, 1 / 4, 1 / 2], [1 / 4] * 4
+    shapes = {
+        **boxes("addition, no norm", 5.4, doubling),
+        **boxes("Pre-Norm", 3.2, equal),
+        **boxes("Post-Norm", 1.0, doubling),
+        "addition, no norm size": Text(10, 6.75, "variance 8", anchor="end", role="quiet"),
+        "Pre-Norm size": Text(10, 4.55, "variance 4", anchor="end", role="quiet"),
+        "Post-Norm size": Text(10, 2.35, "variance 1", anchor="end", role="quiet"),
+    }
+    rest = itertools.product(("addition, no norm", "Pre-Norm", "Post-Norm"), range(4, 13))
+    shapes |= {f"{name} {k}": Box(0, 0, 0, 0, shown=False) for name, k in rest}
+    return Seen(
+        says(
+            "After {} branches, as shares of the variance. addition, no norm: variance {}, input "
+            "{}/{}, newest {}/{}; Pre-Norm: variance {}, input {}/{}, newest {}/{}; Post-Norm: "
+            "variance {}, input {}/{}, newest {}/{}",
+            *(3, 8, 1, 8, 1, 2, 4, 1, 4, 1, 4, 1, 1, 8, 1, 2),
+        ),
+        Scene("", shapes, xlim=(0, 10), ylim=(0.6, 7.2)),
+    )
+
+
+@check_explorer("explore-block", {"placement": "norm at both ends"})
+def test_a_block_with_two_norms():
+    torch.manual_seed(5)
+    x = 3 * norm(torch.randn(64))
+    up, down = torch.randn(64, 64) / 8, torch.randn(64, 64) / 8
+
+    def size(row):
+        return (row.square().sum() / 64).sqrt().item()
+
+    read = norm(x)
+    made = (read @ up).clamp(min=0) @ down
+    total = x + norm(made)
+    shapes = {
+        "first norm": Box(5.9, 2.1, 2.2, 0.9, label="Norm", role="key", fill=0.25,
+                          detail=f"Norm: size {size(x):.2f} in, size {size(read):.2f} out"),
+        "sub-layer": Box(5.6, 3.7, 2.8, 1.0, label="sub-layer F", role="value", fill=0.25,
+                         detail=f"F: size {size(read):.2f} in, size {size(made):.2f} out"),
+        "second norm": Box(5.9, 5.4, 2.2, 0.9, label="Norm", role="key", fill=0.25,
+                           detail=f"Norm: size {size(made):.2f} in, size 1.00 out"),
+        "norm of the sum": Box(1.9, 7.9, 2.2, 0.9, label="Norm", shown=False),
+        "stream": Arrow(3, 0.6, 3, 9.5, role="data", strong=True),
+        "x": Text(2.6, 0.9, f"x: {size(x):.2f}", anchor="end"),
+        "sum": Text(2.6, 7.4, f"sum: {size(total):.2f}", anchor="end"),
+        "next": Text(2.6, 9.3, f"next x: {size(total):.2f}", anchor="end"),
+        "reads": Text(7.2, 3.35, f"reads {size(read):.2f}", anchor="start"),
+        "adds": Text(5.2, 6.45, "adds 1.00"),
+    }  # fmt: skip
+    return Seen(
+        says(
+            "norm at both ends: the stream comes with size {}, the sub-layer reads size {}, what "
+            "is added has size {}, and the stream leaves with size {}. On its way it is only added "
+            "to",
+            *(size(x), size(read), 1.0, size(total)),
+        ),
+        Scene("", shapes, xlim=(0, 10), ylim=(0, 10)),
+    )
+
+
+@check_explorer("explore-notebook", {"layers that have written": "2"})
+def test_two_layers_have_written_into_the_stream():
+    torch.manual_seed(9)
+    matrices = [0.5 * torch.randn(5, 5) for _ in range(6)]
+    rows = [torch.randn(5)]
+    for matrix in matrices[:2]:
+        rows.append((sum(rows) @ matrix).tanh())
+    total = sum(rows)
+    empty = [[math.nan] * 5] * 4
+    names = ["input", *(f"layer {k}" for k in range(1, 7)), "the stream"]
+
+    def answer(row, column):
+        if row == 7:
+            parts = " + ".join(f"{r[column]:.1f}" for r in rows)
+            return f"{parts} = {total[column]:.1f}"
+        return f"{names[row]} writes {rows[row][column]:.1f}" if row < 3 else ""
+
+    return Seen(
+        says(
+            "{} of {} layers have written. The stream is the sum of the rows: {}, {}, {}, {}, {}",
+            *(2, 6, *total.tolist()),
+        ),
+        Grid(
+            "who wrote what",
+            [*(row.tolist() for row in rows), *empty, total.tolist()],
+            rows=names,
+            columns=["1", "2", "3", "4", "5"],
+            text="{:.1f}",
+            detail=answer,
+            limits=(-2.5, 2.5),
+            diverging=True,
+            xlabel="feature",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- a trained stream
+
+
+class Adder(nn.Module):
+    """Four Pre-Norm layers with their first seed's numbers; one row of six digits at a time."""
+
+    def __init__(self):
+        super().__init__()
+        rng = torch.Generator().manual_seed(0)
+
+        def new(*shape, scale):
+            return nn.Parameter(scale * torch.randn(shape, generator=rng))
+
+        self.tokens, self.positions = new(5, 32, scale=1.0), new(6, 32, scale=1.0)
+        self.layers = nn.ParameterList(new(32, 32, scale=32**-0.5) for _ in range(24))
+        self.head = new(32, 5, scale=32**-0.5)
+
+    def forward(self, digits, without=None):
+        """The logits (levels, rows, 6, 5) that are read from the stream at each level."""
+        x = norm(self.tokens[digits] + self.positions)
+        levels = [x]
+        for k in range(4):
+            wq, wk, wv, wo, up, down = self.layers[6 * k : 6 * k + 6]
+            u = norm(x)
+            scores = (u @ wq) @ (u @ wk).mT / math.sqrt(32)
+            future = torch.ones(6, 6, dtype=torch.bool).triu(1)
+            weights = scores.masked_fill(future, -math.inf).softmax(-1)
+            if without != 2 * k:
+                x = x + weights @ (u @ wv) @ wo
+            levels.append(x)
+            if without != 2 * k + 1:
+                x = x + (norm(x) @ up).clamp(min=0) @ down
+            levels.append(x)
+        return norm(torch.stack(levels)) @ self.head
+
+
+def sums(digits):
+    return (digits + torch.cat([digits[:, :1], digits[:, :-1]], 1)) % 5
+
+
+@check_explorer("explore-stream", {"sub-layer removed": "feed-forward 1"})
+def test_what_the_stream_says_without_the_first_feed_forward_layer():
+    model, data = Adder(), torch.Generator().manual_seed(7)
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
+    for step in range(1, 201):
+        digits = torch.randint(0, 5, (16, 6), generator=data)
+        loss = F.cross_entropy(model(digits)[-1].mT, sums(digits))
+        optimizer.param_groups[0]["lr"] = 6e-3 * min(1, step / 20)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    row = torch.tensor([[3, 1, 4, 1, 0, 2]])
+    with torch.no_grad():
+        said = model(row, without=1)[:, 0].softmax(-1)
+    target = sums(row)[0]
+    chance = said[:, range(6), target].flip(0)
+    answers, names = said[-1].argmax(-1), [
+        f"{kind} {n}" for n in (4, 3, 2, 1) for kind in ("feed-forward", "attention")
+    ]  # fmt: skip
+    names.append("input")
+
+    def detail(level, place):
+        best = said.flip(0)[level, place]
+        before = row[0, max(place - 1, 0)]
+        return (
+            f"{names[level]}, digit {row[0, place]} after {before}: reads {best.argmax()} with "
+            f"{best.max():.0%}; right is {target[place]}"
+        )
+
+    return Seen(
+        says(
+            "Without feed-forward {}: at the top the stream says {} {} {} {} {} {}, right at {} of "
+            "{} places. The right answer has a probability of {} at the input, {} half-way up and "
+            "{} at the top",
+            *(1, *answers.tolist(), int((answers == target).sum()), 6),
+            *(chance[k].mean().item() for k in (-1, 4, 0)),
+        ),
+        Grid(
+            "what the stream says of the right answer",
+            chance,
+            rows=names,
+            columns=[f"{d}→{t}" for d, t in zip(row[0].tolist(), target.tolist(), strict=True)],
+            text="{:.0%}",
+            detail=detail,
+            limits=(0, 1),
+            role="data",
+            xlabel="digit → right answer",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- schedules and a scalar
 @check_explorer("explore-schedule", {"warm-up steps": "2000", "width of the model": "256"})
 def test_both_schedules_climb_to_the_same_rate():
     steps = np.arange(1, 20_002, 100)

@@ -4,7 +4,6 @@ import torch
 import torch.nn.functional as F
 
 from book.formulas.relations import Call
-from book.formulas.values import Expectation, signs
 
 from .texts import Code, Entries, Formula, LeftOut, draw, oracle
 
@@ -24,30 +23,13 @@ def block(norm_first):
     return {"x": X, "y": y, r"\operatorname{Norm}": norm, "F": sublayer}
 
 
-def kept():
-    rows = signs(3) * torch.tensor([0.4, 1.3, 2.0], dtype=torch.float64)
-    return {r"\operatorname{E}": Expectation({"u": rows}), "u": rows[0], "f": torch.relu}
-
-
-def deepnorm():
-    """Encoder alone: two sub-layers a layer, S of them; two depths."""
-    made = []
-    for layers in (5, 9):
-        alpha, beta = oracle("residual.deepnorm")(layers, None)
-        made.append({r"\alpha": alpha, r"\beta": beta, "S": 2 * layers})
-    return Call(made[0], draws=made[1:])
-
-
-def published():
-    alpha, beta, *_ = oracle("residual.deepnorm")(6, 3)
-    return {r"\alpha": alpha, r"\beta": beta, "N": 6, "M": 3}
-
-
 def deepnorm_of_layers():
+    """The branch made smaller by alpha; the matrices smaller by what keeps the step constant."""
     layers = 7
-    alpha, beta = oracle("residual.deepnorm")(layers, None)
+    alpha = (2 * layers) ** 0.25
     scaled = oracle("residual.block")(X, lambda x: sublayer(x) / alpha, norm, False)
-    return {**block(False), "y": scaled, r"\alpha": alpha, r"\beta": beta, "N": layers}
+    constants = {r"\alpha": alpha, r"\beta": 1 / (alpha * 2**0.5), "N": layers}
+    return {**block(False), "y": scaled, **constants}
 
 
 def power_law():
@@ -58,36 +40,51 @@ def power_law():
     return {"c": 1.4, "L": 7.0, "p": p, "v": values[1]}
 
 
-def highest():
-    rates = {t: oracle("residual.noam")(t, 512, 4000) for t in range(3500, 4500)}
-    best = max(rates, key=rates.__getitem__)
-    return Call({r"d_\text{model}": 512, "w": 4000, "t": best, r"\eta": rates[best]}, approx=2e-3)
+def grown():
+    return {"g": oracle("residual.growth")(), "S": 2 * 48}
+
+
+def kept_at_the_top():
+    """The reference's factor for a stream that ends with twice the variance of its input."""
+    return Call({"L": 48, "s": oracle("residual.init")(48, 2, 1.0, 2.0)}, draws=[
+        {"L": 7, "s": oracle("residual.init")(7, 2, 1.0, 2.0)}
+    ])  # fmt: skip
+
+
+def designed():
+    top = oracle("residual.init")(6, 3, 0.5, 1.5)
+    return {"s": top, "t": 1.5, "v": 0.5, "n": 18}
 
 
 ENTRIES: Entries = {
-    ("ex-residual-lemma", r"\|x_l\|^2"): LeftOut("names the quantity whose bounds are asked"),
-    ("ex-residual-lemma", r"\|u\|^2", r"\frac12"): Formula(
-        kept,
-        claim=r"\operatorname{E}[\|f(u)\|^2]=@1\operatorname{E}[@0]",
-        says=("is the share of", "for ReLU"),
+    ("ex-residual-zero", r"h\,W_2"): LeftOut("names the branch by its last two factors"),
+    ("ex-residual-test", "x + norm(sublayer(norm(x)))"): LeftOut(
+        "a wrong block, which is one of the checker's"
     ),
-    ("ex-residual-lemma", "kept * d"): Code(
-        lambda: ({"kept": 0.25, "d": 8}, oracle("residual.bounds")(1, 8, 0.25)[0] - 8),
-        ("kept + d", "d", "kept * d**2"),
+    ("ex-residual-dead", "x + branch"): LeftOut("names the addition of a branch"),
+    ("ex-residual-dead", "x.detach().requires_grad_()"): Code(
+        lambda: ({"x": (2 * X.clone().requires_grad_())}, (True, True)),
+        ("x.requires_grad_()", "x.detach()", "x"),
+        of=lambda value, names: (value.is_leaf, value.requires_grad),
     ),
-    ("ex-residual-deepnorm", r"(\alpha,\beta)"): LeftOut("names the two numbers to return"),
+    ("ex-residual-gpt2", "1+S"): Formula(
+        grown, claim=r"g^2=@0", says=("The variances add up to",)
+    ),
+    ("ex-residual-gpt2", r"1/\sqrt{2L}", r"\sqrt2"): Formula(
+        kept_at_the_top, claim=r"s=@0,\qquad 1+2Ls^2=(@1)^2", says=("as large as the input",)
+    ),
+    ("ex-residual-init", "s^2"): Formula(
+        designed, claim=r"t=1+nv@0", says=("multiplies the variance by",)
+    ),
+    ("ex-residual-init", "v=1"): LeftOut("a condition; no formula follows from it"),
+    ("ex-residual-exponent", r"1/\sqrt l", r"\sqrt L", "l=L/2"): LeftOut(
+        "orders of growth, and where the middle layer is"
+    ),
     (
-        "ex-residual-deepnorm",
-        r"(\alpha_\text{enc},\beta_\text{enc},\alpha_\text{dec},\beta_\text{dec})",
-    ): LeftOut("names the four numbers to return"),
-    ("ex-residual-deepnorm", r"\alpha=S^{1/4}", r"\beta=(4S)^{-1/4}"): Formula(
-        deepnorm, claim=r"@0,\qquad @1"
-    ),
-    ("ex-residual-deepnorm", "(N^4M)^{1/16}"): Formula(
-        published,
-        claim=r"\alpha=0.81@0,\qquad\beta=0.87/@0",
-        says=("the published 0.81 and 0.87", "and its reciprocal for $\\beta$"),
-    ),
+        "ex-residual-exponent",
+        'at("Pre", L, "middle").mean()',
+        'measured("Pre", L, False)["loss"]',
+    ): LeftOut("names of what the chapter has measured"),
     ("ex-residual-exponent", "cL^p", r"\log(cL^p)=\log c+p\log L"): Formula(
         power_law, claim=r"v=@0,\qquad @1"
     ),
@@ -98,18 +95,10 @@ ENTRIES: Entries = {
         lambda: block(True), swap={r"x\leftarrow": "y="}
     ),
     ("Why is Pre-Norm easier to train?", r"\|x_l\|\sim\sqrt{ld}"): LeftOut(
-        "an order of growth; the bounds behind it are those of ex-residual-lemma"
+        "an order of growth; the bounds behind it are those of eq-pre-bounds"
     ),
     (
         "What does DeepNorm change?", r"x\leftarrow\operatorname{Norm}(\alpha x+F(x))",
         r"\alpha=(2N)^{1/4}", r"\beta=(8N)^{-1/4}",
     ): Formula(deepnorm_of_layers, claim=r"@0,\qquad @1,\qquad @2", swap={r"x\leftarrow": "y="}),
-    (
-        "What is the largest learning rate of the original schedule, and when?",
-        r"(d_\text{model}w)^{-1/2}", "w", r"7\cdot10^{-4}", r"d_\text{model}=512", "w=4000",
-    ): Formula(
-        highest,
-        claim=r"\eta=@0\approx@2\text{ for }@3,\ @4,\qquad t=@1",
-        says=("at step $w$: about",),
-    ),
 }  # fmt: skip
