@@ -64,8 +64,8 @@ def test_without_key_two_the_output_lies_between_the_values_of_keys_one_and_thre
         Scene(
             "the output, a mean of the values",
             corners,
-            xlim=(-2.5, 12.5),
-            ylim=(-2, 12),
+            xlim=(-3.2, 12.4),
+            ylim=(-2.6, 12),
             axes="cross",
             xticks=fives,
             yticks=fives,
