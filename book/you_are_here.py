@@ -175,7 +175,8 @@ def _insert(app: Sphinx, doctree: Any, page: str) -> None:
         return
 
     def address(stem: str) -> str:
-        return app.builder.get_relative_uri(page, f"notebooks/{stem}")
+        # Sphinx has no name for a page on the page itself.
+        return app.builder.get_relative_uri(page, f"notebooks/{stem}") or f"{stem}.html"
 
     for node in doctree.findall(nodes.raw):
         if node.get("format") == "html" and ".ipynb" in node.astext():

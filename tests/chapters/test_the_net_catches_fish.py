@@ -17,6 +17,7 @@ import sys
 from xml.etree import ElementTree
 
 import nbformat
+import numpy as np
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from PIL import Image, ImageDraw
@@ -170,10 +171,18 @@ def change_the_size(cell):
     about_the_figure(cell)["width"] *= 2
 
 
+ISLAND = re.compile(r'(<script type="application/json" class="tp-spec">)(.*?)(</script>)', re.S)
+
+
+def panel_of(cell):
+    """The first panel of an explorer, as it is stored."""
+    data = next(o.data for o in cell.outputs if "text/html" in o.get("data", {}))
+    return json.loads(ISLAND.search(data["text/html"])[2])["panels"][0]
+
+
 def change_the_explorer(cell, change):
     data = next(o.data for o in cell.outputs if "text/html" in o.get("data", {}))
-    island = r'(<script type="application/json" class="tp-spec">)(.*?)(</script>)'
-    before, text, after = re.search(island, data["text/html"], re.S).groups()
+    before, text, after = ISLAND.search(data["text/html"]).groups()
     spec = json.loads(text)
     change(spec)
     harmed = json.dumps(spec, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -188,8 +197,21 @@ def move_a_value(spec):
     data["bytes"] = base64.b64encode(bytes(values)).decode()
 
 
+def move_a_shape(spec):
+    """One shape of a drawing stands three units too far to the right or to the left."""
+    shapes = spec["panels"][0]["shapes"]
+    column = next(s["x"] for s in shapes if isinstance(s["x"], dict) and s["x"]["width"] == 2)
+    places = np.frombuffer(base64.b64decode(column["bytes"]), "<u2").copy()
+    places[0] += round(3 / column["step"])
+    column["bytes"] = base64.b64encode(places.tobytes()).decode()
+
+
 def change_a_later_sentence(spec):
-    spec["sentences"][-1] += " So it is."
+    words = spec["sentences"]["words"]  # of every state, or of each kind of state
+    if isinstance(words, str):
+        spec["sentences"]["words"] = words + " So it is."
+    else:
+        words["texts"][-1] += " So it is."
 
 
 def replace_calls(cell, name, other):
@@ -286,12 +308,14 @@ def harm(tmp_path_factory):
     notebook = copy.deepcopy(read(NOTEBOOKS / NAME))
     assert len(code(notebook, tag="finding")) >= 2
     concluded = iter(code(notebook, tag="finding"))
-    numbers, figures, explorers, witnesses = (
+    pictures = code(notebook, having="text/html")
+    numbers, figures, scenes, charts, witnesses = (
         iter(cells)
         for cells in (
             printing(notebook),
             code(notebook, having="image/png"),
-            code(notebook, having="text/html"),
+            [cell for cell in pictures if panel_of(cell)["kind"] == "scene"],
+            [cell for cell in pictures if "data" in panel_of(cell)],
             reversed(code(notebook, tag="witness")),
         )
     )
@@ -311,8 +335,9 @@ def harm(tmp_path_factory):
     plant("no label", figures, replace_calls, "show", "unlabelled")
     plant("alt text", figures, change_the_alt_text)
     plant("size", figures, change_the_size)
-    plant("value", explorers, change_the_explorer, move_a_value)
-    plant("sentence", explorers, change_the_explorer, change_a_later_sentence)
+    plant("place", scenes, change_the_explorer, move_a_shape)
+    plant("value", charts, change_the_explorer, move_a_value)
+    plant("sentence", charts, change_the_explorer, change_a_later_sentence)
     plant("finding", concluded, reverse_the_comparison)
     plant("shown finding", concluded, change_the_sentence_that_is_shown)
     # What is printed is wrong everywhere, and the last witness says so in its own words.
@@ -350,8 +375,9 @@ def test_exactly_the_harmed_cells_fail_and_all_others_pass(harm):
         ("no label", "lack the label of an axis"),
         ("alt text", "metadata.image/png.alt"),
         ("size", "metadata.image/png.width"),
+        ("place", ".x: a value moved by 30"),
         ("value", "a value moved by 2"),
-        ("sentence", ".sentences["),
+        ("sentence", ".sentences.words"),
         ("finding", "FindingError"),
         ("shown finding", "mismatch 'text/markdown'"),
         ("formula", "WitnessError"),

@@ -49,6 +49,7 @@ def test_on_a_phone_the_search_is_a_page_of_its_own(visitor):
     page.locator(".tp-to-search").press("Enter")
     page.wait_for_url(re.compile(r"search\.html$"))
     page.wait_for_function("() => document.activeElement.id === 'tp-query'")
+    assert page.locator("#tp-query").is_visible()
 
 
 def test_the_menu_of_downloads_works_by_keyboard(visitor):

@@ -240,7 +240,9 @@ def test_tab_leads_from_control_to_control_and_shows_where_it_is(opened, name):
             page.keyboard.press("Tab")
         page.keyboard.press("Shift+Tab")
         steps = root.evaluate("(root) => root.steps")
-        assert [place for place, _ in steps] == [*range(controls), controls - 2]
+        # Back from the only control there is nothing of this explorer to come to.
+        back = [controls - 2] if controls > 1 else []
+        assert [place for place, _ in steps] == [*range(controls), *back]
         assert all(shown for _, shown in steps), "the focus cannot be seen"
 
 
@@ -379,6 +381,8 @@ def test_without_scripts_a_chapter_and_the_first_sentences_of_its_explorers_can_
     context = visitor.context(java_script_enabled=False)
     for name, described in BOOK.items():
         page = visitor.open(name, context=context)
+        # Folds open without a script.
+        page.locator("details").evaluate_all("(all) => all.forEach((e) => { e.open = true; })")
         for what in ("article h1", ".math-display math", ".cell_output img"):
             assert page.locator(what).first.is_visible(), (name, what)
         shown = "(all) => all.filter((e) => e.checkVisibility()).map((e) => e.textContent)"
