@@ -31,34 +31,34 @@ def short(w):
 
 @check_explorer(
     "explore-query",
-    {"query, first feature": "2", "query, second feature": "1", "softmax of": "key 2 masked"},
+    {"query, first feature": "2", "query, second feature": "1", "softmax of": "key 3 masked"},
 )
-def test_without_key_two_the_output_lies_between_the_values_of_keys_one_and_three():
-    first, third = math.exp(2) / (math.exp(2) + 1), 1 / (math.exp(2) + 1)
-    weights = [first, 0.0, third]
+def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_two():
+    first, second = math.e / (math.e + 1), 1 / (math.e + 1)
+    weights = [first, second, 0.0]
     plane = {
-        f"key {i + 1}": Dot(x, y, role="key", faint=i == 1)
+        f"key {i + 1}": Dot(x, y, role="key", faint=i == 2)
         for i, (x, y) in enumerate([(1, 0), (0, 1), (0, 0)])
     }
     plane["query"] = Arrow(0, 0, 2, 1, "q", role="query", strong=True)
     bars = {}
-    for i, score in enumerate(("2", "−∞", "0")):
+    for i, score in enumerate(("2", "1", "−∞")):
         y, wide = 2.2 - 0.9 * i, 4.4 * weights[i]
         bars[f"score {i + 1}"] = Text(3.4, y, score, anchor="end")
         bars[f"weight {i + 1}"] = Box(4.2, y - 0.3, wide, 0.6, fill=0.8, role="weight")
         bars[f"number {i + 1}"] = Text(4.4 + wide, y, f"{weights[i]:.3f}", anchor="start")
     corners = {
-        f"value {i + 1}": Dot(x, y, role="value", faint=i == 1)
+        f"value {i + 1}": Dot(x, y, role="value", faint=i == 2)
         for i, (x, y) in enumerate([(10, 0), (0, 10), (0, 0)])
     }
     corners["triangle"] = Polygon([(10, 0), (0, 10), (0, 0)], role="value", faint=True)
-    corners["output"] = Dot(10 * first, 0.0, "output", role="data", strong=True, size=2)
+    corners["output"] = Dot(10 * first, 10 * second, "output", role="data", strong=True, size=2)
     fives = [(5, "5"), (10, "10")]
     return Seen(
         says(
             "The query ({}, {}) has the scores {}, {} and puts the weights {} on key {}, {} on "
             "key {}. The output is ({}, {})",
-            *(2, 1, 2, 0, first, 1, third, 3, 10 * first, 0.0),
+            *(2, 1, 2, 1, first, 1, second, 2, 10 * first, 10 * second),
         ),
         Scene("drag the query", plane, xlim=(-2.2, 3.4), ylim=(-2.2, 3.4), axes="cross"),
         Scene(
@@ -127,6 +127,7 @@ def test_every_number_on_the_way_from_scores_to_the_weights():
     parts = [[w * v[c] for w, v in zip(weight, value, strict=True)] for c in (0, 1)]
     lines = [[*score, math.nan], *([*row, sum(row)] for row in (power, weight, *parts))]
     shown = [*lines[:3], [math.nan] * 4, [math.nan] * 4]  # the output comes in the next step
+    names = ["score", "exp", "weight", "output 1", "output 2"]
     keys = [(1, 0), (0, 1), (0, 0)]
 
     def how(i, j):
@@ -149,15 +150,23 @@ def test_every_number_on_the_way_from_scores_to_the_weights():
 
     return Seen(
         says("The weights are {}, {}, {}; they sum to {}", *weight, 1),
-        Grid(
-            "from scores to the output",
-            shown,
-            ["score", "exp", "weight", "output 1", "output 2"],
-            ["key 1", "key 2", "key 3", "sum"],
-            text=text,
-            detail=how,
-            limits=(0, 12),
-            role="weight",
+        *(
+            Grid(
+                title,
+                shown[first:last],
+                names[first:last],
+                ["key 1", "key 2", "key 3", "sum"],
+                text=text,
+                detail=lambda i, j, first=first: how(first + i, j),
+                limits=(0, most),
+                role=role,
+            )
+            for title, first, last, most, role in (
+                ("scores", 0, 1, 3, "key"),
+                ("exponentials", 1, 2, 12, "ink"),
+                ("weights", 2, 3, 1, "weight"),
+                ("output", 3, 5, 10, "data"),
+            )
         ),
     )
 
@@ -198,7 +207,7 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             detail=score,
             xlabel="key",
             ylabel="query",
-            limits=(0, 3),
+            limits=(0, 4),
             role="key",
         ),
         weights_of(weights, words, words, weight),

@@ -100,7 +100,7 @@ TABLE = number(
         ),
         WrongNumber(
             "one byte each",
-            "16 bits are two bytes.",
+            "An entry of 16 bits takes two bytes, not one.",
             lambda: _gib(bytes_each=1),
         ),
         WrongNumber(
