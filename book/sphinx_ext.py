@@ -241,15 +241,28 @@ def _facts(app: Sphinx, doctree: Any, page: str) -> None:
         facts.mark_links(doctree, address, facts.titles())
 
 
-def _tested_with(app: Sphinx, doctree: Any, page: str) -> None:
-    """Under a chapter's opening, what this build was tested with; nothing if it was not."""
-    line = checked.tested_with(page.rpartition("/")[2]) if page.startswith("notebooks/") else None
-    opening = next(doctree.findall(nodes.bullet_list), None)
-    if line and opening is not None:
-        box = nodes.paragraph("", line + " ", classes=["tp-tested"])
+def _in_this_chapter(app: Sphinx, doctree: Any, page: str) -> None:
+    """What a chapter's opening lists becomes a note under the title, so that the picture is near.
+
+    The note ends with what this build was tested with, if it was.
+    """
+    title = next(doctree.findall(nodes.title), None)
+    if title is None or not page.startswith("notebooks/") or app.builder.format != "html":
+        return
+    top = title.parent
+    opening = next((part for part in top if isinstance(part, nodes.bullet_list)), None)
+    if opening is None:
+        return
+    line = folding.FoldLine("", "In this chapter")
+    note = folding.Fold("", line, classes=["tp-fold", "tp-margin", "tp-opening"])
+    top.remove(opening)
+    top.insert(top.index(title) + 1, note)
+    note += opening
+    if tested := checked.tested_with(page.rpartition("/")[2]):
+        box = nodes.paragraph("", tested + " ", classes=["tp-tested"])
         address = app.builder.get_relative_uri(page, "book/pages/checked")
         box += nodes.reference("", "How it is checked", refuri=address, internal=True)
-        opening.parent.insert(opening.parent.index(opening) + 1, box)
+        note += box
 
 
 def _symbols(app: Sphinx, doctree: Any, page: str) -> None:
@@ -399,7 +412,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _facts)
     app.connect("doctree-resolved", _symbols)
-    app.connect("doctree-resolved", _tested_with)
+    app.connect("doctree-resolved", _in_this_chapter)
     # After Sphinx has written what stands beside the pages.
     app.connect("build-finished", _finish, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

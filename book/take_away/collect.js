@@ -70,7 +70,7 @@
 
   // ---- what only works on a screen
   const SCREEN = "script, style, link, button, .headerlink, .tp-filter, .tp-choice, .tp-score, .tp-hint, "
-    + ".tp-tools, .tp-progress, .tp-eyebrow, .tp-needs-script, input, .toctree-wrapper";
+    + ".tp-tools, .tp-compared, .tp-progress, .tp-eyebrow, .tp-needs-script, input, .toctree-wrapper";
   all(SCREEN).forEach((node) => node.remove());
   // A witness is a mark beside the number of its equation; code in pieces becomes one again.
   for (const box of all(".tp-equation")) {
@@ -83,6 +83,8 @@
     for (const piece of all("pre, summary > code", box)) whole.append(...piece.childNodes);
     box.replaceWith(whole);
   }
+  // Beside the text there is no place: what the chapter is about comes before what is in it.
+  for (const note of all(".tp-opening")) note.parentNode.querySelector(":scope > p:not([class])")?.after(note);
   for (const fold of all("details")) {
     const summary = fold.querySelector(":scope > summary");
     summary.remove();

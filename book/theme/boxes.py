@@ -7,6 +7,9 @@ opened.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from docutils import nodes
 from docutils.parsers.rst import directives
 from myst_nb.sphinx_ import HideCodeCellNode
@@ -59,6 +62,22 @@ def _in_line(line: FoldLine) -> FoldLine:
     return line
 
 
+def _comparisons(cell: nodes.Element) -> Iterator[nodes.paragraph]:
+    """Take the lines that say how clearly a finding holds out of what the cell shows.
+
+    They speak of names of the experiment, so they stand with it. A reader wants the sentence.
+    """
+    for said in list(cell.findall(nodes.paragraph)):
+        if isinstance(said[0], nodes.emphasis) and _MARGINS.match(said[0].astext()):
+            said.parent.remove(said)
+            said["classes"] = [*said["classes"], "tp-compared"]
+            yield said
+
+
+# How `book.finding` begins them.
+_MARGINS = re.compile(r"(In each of the runs with seeds .*|Computed):$")
+
+
 def fold_boxes(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Admonitions with the class `dropdown` and hidden code become folds."""
     if app.builder.format != "html":
@@ -74,6 +93,8 @@ def fold_boxes(app: Sphinx, doctree: nodes.document, page: str) -> None:
         line = FoldLine("", hidden["prompt_show"])
         cell = hidden.parent
         made = Fold("", line, *hidden.children, classes=["tp-fold", "tp-code-fold"])
+        if "tag_finding" in cell["classes"]:
+            made += list(_comparisons(cell))
         # What the code shows comes first, then the line behind which the code is.
         cell.remove(hidden)
         cell.append(made)

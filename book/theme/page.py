@@ -118,18 +118,22 @@ def tools(page: str, body: str) -> str:
     told = re.search(r"<strong>Time</strong> (\d+) minutes to read", body)
     words = len(plain(re.sub(r"<(script|pre|math|svg)\b.*?</\1>", "", body, flags=re.S)).split())
     minutes = int(told[1]) if told else 5 * max(1, round(words / 150 / 5))
+    # On a phone it is one line: what is in `tp-long` stands in the menu, or is understood.
     return (
-        f'<p class="tp-tools"><span>Reading time {minutes} minutes</span> '
-        f'<a href="../_sources/{page}.ipynb" download>Download this notebook</a> '
-        '<span class="tp-needs-script"><button type="button" data-do="print">Print</button> '
-        '<label><input type="checkbox" id="tp-with-solutions" checked> with solutions</label>'
+        f'<p class="tp-tools"><span><span class="tp-long">Reading time </span>{minutes} minutes'
+        f'</span> <a href="../_sources/{page}.ipynb" download><span class="tp-long">Download this '
+        'notebook</span><span class="tp-short">Notebook</span></a> '
+        '<span class="tp-long tp-needs-script"><button type="button" data-do="print">Print</button>'
+        ' <label><input type="checkbox" id="tp-with-solutions" checked> with solutions</label>'
         "</span></p>\n"
     )
 
 
 def described(page: str, title: str, body: str, book: finish.Book) -> dict[str, Any]:
     """Description, Open Graph and address of a page."""
-    promise = re.search(r"</h1>(?:\s*<p class=.*?</p>)*\s*<p>(.*?)</p>", body, re.S)
+    # Between the title and its promise stand the note on the chapter and its place on the map.
+    text = re.sub(r"<(nav|details)\b.*?</\1>", "", body, flags=re.S)
+    promise = re.search(r"</h1>(?:\s*<p class=.*?</p>)*\s*<p>(.*?)</p>", text, re.S)
     told = plain(promise[1]) if promise else ""
     summary = f"{title}. {book.summary}" if len(told) < 30 else told
     if len(summary) > 300:

@@ -16,6 +16,8 @@ from sphinx.writers.html5 import HTML5Translator
 
 # Kinds of code that keep the color of the text: names, punctuation, blanks, operators.
 PLAIN = frozenset({"", "n", "p", "w", "o", "nn", "kn-w", "x", "fm", "nc-w"})
+# An image that is no wider can be read in the column of a phone; others are moved sideways there.
+FITS = 500
 # A formula in a line, and the signs that touch it: browsers would break the line between them.
 _BEFORE = re.compile(r"[(“]$")
 _AFTER = re.compile(r"^[-,.;:?!)’”]+")
@@ -42,6 +44,8 @@ class Translator(HTML5Translator):
         shape = f'width="{width}" height="{height}" ' if width else ""
         for name in ("width", "height", "scale"):
             node.attributes.pop(name, None)
+        if 0 < width <= FITS:
+            node["classes"] = [*node["classes"], "tp-fits"]
         start = len(self.body)
         super().visit_image(node)
         made = "".join(self.body[start:])

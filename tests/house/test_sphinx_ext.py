@@ -328,3 +328,38 @@ def test_a_link_finds_a_fact_by_its_id():
     env.docname = "other"
     sphinx_ext._name_facts(SimpleNamespace(env=env), None)
     assert set(env.metadata) == {facts.PAGE}
+
+
+# ---------------------------------------------------------------- the opening of a chapter
+
+
+def opening():
+    tree = nodes.section()
+    tree += nodes.title("", "Attention")
+    tree += nodes.paragraph("", "A promise.")
+    tree += nodes.bullet_list("", nodes.list_item("", nodes.paragraph("", "Time 5 minutes")))
+    part = nodes.section("", nodes.title("", "A part"))
+    part += nodes.bullet_list("", nodes.list_item("", nodes.paragraph("", "another list")))
+    tree += part
+    return tree
+
+
+def test_what_the_opening_lists_becomes_a_note_under_the_title(monkeypatch):
+    monkeypatch.setattr(sphinx_ext.checked, "tested_with", lambda name: f"Tested: {name}.")
+    builder = SimpleNamespace(format="html", get_relative_uri=lambda page, to: f"../{to}.html")
+    app = SimpleNamespace(builder=builder)
+    tree = opening()
+    sphinx_ext._in_this_chapter(app, tree, "notebooks/05_attention")
+    kinds = [type(part).__name__ for part in tree]
+    assert kinds == ["title", "Fold", "paragraph", "section"]
+    said = ["In this chapter", "Time 5 minutes", "Tested: 05_attention. How it is checked"]
+    assert [part.astext() for part in tree[1]] == said
+    monkeypatch.setattr(sphinx_ext.checked, "tested_with", lambda name: None)
+    tree = opening()
+    sphinx_ext._in_this_chapter(app, tree, "notebooks/05_attention")
+    assert len(tree[1]) == 2, "what was not tested is not said to be"
+    for page, form in (("book/pages/index", "html"), ("notebooks/05_attention", "text")):
+        builder.format = form
+        tree = opening()
+        sphinx_ext._in_this_chapter(app, tree, page)
+        assert str(tree) == str(opening())

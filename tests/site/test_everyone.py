@@ -6,6 +6,8 @@ import pytest
 from looking import UNFOLD
 from visiting import CHAPTERS, Visitor
 
+from book.theme.page import plain
+
 CHAPTER = "notebooks/08_normalization.html"
 # Chromium's whole accessibility tree takes seconds: the shortest chapter and the longest.
 TOLD = [f"notebooks/{name}.html" for name in ("10_transformer", "15_decoder")]
@@ -253,6 +255,6 @@ def test_a_page_works_where_nothing_may_be_kept(visitor):
 def test_a_chapter_says_how_long_it_takes_and_offers_its_notebook(built, name):
     page = (built / name).read_text(encoding="utf-8")
     [line] = re.findall(r'<p class="tp-tools">(.*?)</p>', page, re.S)
-    assert re.search(r"Reading time [1-9]\d* minutes", line)
+    assert re.search(r"Reading time [1-9]\d* minutes", plain(line))
     [source] = re.findall(r'href="([^"]+)" download', line)
     assert (built / name).parent.joinpath(source).resolve().stat().st_size > 1000

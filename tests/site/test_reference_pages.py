@@ -151,4 +151,7 @@ def test_every_finding_of_a_chapter_stands_in_its_box(built):
         assert len(boxes) == len(list(tagged(read(path), "finding"))), path.stem
         for box in boxes:
             sentence = box.index("<strong>Finding.</strong>")
-            assert sentence < box.index("<summary>The experiment</summary>"), path.stem
+            line = box.index("<summary>The experiment</summary>")
+            assert sentence < line, path.stem
+            # By how much it holds is said in names of the experiment, so it stands with that.
+            assert line < box.index("tp-compared"), path.stem

@@ -68,6 +68,7 @@ def test_a_finding_says_its_sentence_before_its_experiment(pages):
     assert cells
     for cell in cells:
         assert 0 < cell.index("<strong>Finding.</strong>") < cell.index('class="tp-aside"')
+    assert "In each of the runs with" not in pages[0].xhtml
 
 
 def test_a_chapter_begins_with_its_place_on_the_map_drawn_in_its_own_colors(pages):
