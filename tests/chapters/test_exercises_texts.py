@@ -475,8 +475,6 @@ CONSTANTS = [
      lambda low, high: all(reaches("activations.softplus", 10.0**p) for p in (low, high))),
     ("ex-rms-norm", rf"float16 inputs of size {NUMBER}",
      lambda n: reaches("normalization.rms_norm", n, torch.float16)),
-    ("ex-residual-gpt2", rf"largest GPT-2 has \[?{NUMBER}",
-     lambda layers: close(oracle("residual.growth")(), (1 + 2 * layers) ** 0.5)),
     ("ex-rope-attention", rf"base {NUMBER}", rope_by_hand),
     ("ex-yarn-tables", rf"with the coefficient {NUMBER}", yarn_factor),
     ("ex-ramp-gap", r"\$\\alpha=(\d+)\$ and \$\\beta=(\d+)\$", ramp_gap),

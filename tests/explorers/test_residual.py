@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from book.explorer import Arrow, Box, Grid, Heat, Lines, Polygon, Scene, Text
+from book.explorer import Arrow, Bars, Box, Grid, Lines, Points, Polygon, Scene, Text
 
 from .reading import Seen, check_explorer, says
 
@@ -198,24 +198,28 @@ def trained(depth, add, seed):
     return net, losses
 
 
-def plane(net, without=None):
-    """The probability of the first spiral, the upper edge of the plane first."""
-    ticks = torch.linspace(-1.1, 1.1, 23)
-    rows = [torch.stack([ticks, torch.full((23,), y)], 1) for y in ticks.flip(0).tolist()]
+def picture(net, without=None):
+    """The points, each in the group of the spiral that the network takes it for."""
+    points, _ = spirals()
     with torch.no_grad():
-        return torch.stack([net(row, without).softmax(1)[:, 0] for row in rows])
+        first = net(points, without).diff(dim=1)[:, 0] <= 0
+    groups = {}
+    for number, mine in ((1, first), (2, ~first)):
+        shown = np.where(mine[:, None], points, np.nan)
+        groups[f"taken for spiral {number}"] = (shown[:, 0], shown[:, 1])
+    return Points(
+        "what the first network says of the points",
+        groups,
+        "first coordinate",
+        "second coordinate",
+        equal=True,
+    )
 
 
 def right(net, without=None):
     points, kinds = spirals()
     with torch.no_grad():
         return (net(points, without).argmax(1) == kinds).double().mean().item()
-
-
-def as_heat(title, values):
-    return Heat(
-        title, values, "first coordinate", "second coordinate", (0, 1), True, [""] * 23, [""] * 23
-    )
 
 
 @check_explorer("explore-spirals", {"a block computes": "x + F(norm(x))", "blocks": "4"})
@@ -228,7 +232,7 @@ def test_four_blocks_with_the_addition():
             "{}, {} and {}, and get {} of the training points right",
             *(4, 150, *(curve[-1] for curve in losses), share),
         ),
-        as_heat("the plane, as the first of them sees it", plane(nets[0])),
+        picture(nets[0]),
         Lines(
             "training loss",
             range(1, 151, 3),
@@ -250,12 +254,12 @@ def test_one_of_sixteen_blocks_is_removed():
         says(
             "16 blocks with the addition, without block {}: the first network gets {} of its "
             "training points right. Over all blocks, the median without one is {}",
-            *(12, shares[11], float(np.sort(shares)[7])),
+            *(12, shares[11], float(np.median(shares))),
         ),
-        as_heat("the plane, as it sees it", plane(net, 11)),
-        Lines(
-            "right without block k",
-            range(1, 17),
+        picture(net, 11),
+        Bars(
+            "right without this block",
+            [str(n) for n in range(1, 17)],
             {"share": shares},
             "block removed",
             "share of points right",
@@ -297,7 +301,7 @@ def test_what_the_stream_is_made_of_after_three_branches():
         "Pre-Norm size": Text(10, 4.55, "variance 4", anchor="end", role="quiet"),
         "Post-Norm size": Text(10, 2.35, "variance 1", anchor="end", role="quiet"),
     }
-    rest = itertools.product(("addition, no norm", "Pre-Norm", "Post-Norm"), range(4, 13))
+    rest = itertools.product(("addition, no norm", "Pre-Norm", "Post-Norm"), range(4, 9))
     shapes |= {f"{name} {k}": Box(0, 0, 0, 0, shown=False) for name, k in rest}
     return Seen(
         says(
@@ -403,6 +407,10 @@ class Adder(nn.Module):
 
     def forward(self, digits, without=None):
         """The logits (levels, rows, 6, 5) that are read from the stream at each level."""
+        return norm(self.levels(digits, without)) @ self.head
+
+    def levels(self, digits, without=None):
+        """The stream (levels, rows, 6, 32) before the first and after each sub-layer."""
         x = norm(self.tokens[digits] + self.positions)
         levels = [x]
         for k in range(4):
@@ -417,7 +425,16 @@ class Adder(nn.Module):
             if without != 2 * k + 1:
                 x = x + (norm(x) @ up).clamp(min=0) @ down
             levels.append(x)
-        return norm(torch.stack(levels)) @ self.head
+        return torch.stack(levels)
+
+
+def leads(model, row, without):
+    """What each writing adds to the lead of the right answer: the change, with the top's norm."""
+    levels = model.levels(row, without)[:, 0]
+    spread = (levels[-1].var(-1, correction=0) + 1e-5).sqrt()[:, None]
+    logits = (levels - levels.mean(-1, keepdim=True)) / spread @ model.head
+    lead = logits[:, range(6), sums(row)[0]] - logits.mean(-1)
+    return torch.diff(lead.mean(1), prepend=torch.zeros(1)).tolist()
 
 
 def sums(digits):
@@ -438,6 +455,7 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
     row = torch.tensor([[3, 1, 4, 1, 0, 2]])
     with torch.no_grad():
         said = model(row, without=1)[:, 0].softmax(-1)
+        terms = leads(model, row, 1)
     target = sums(row)[0]
     chance = said[:, range(6), target].flip(0)
     answers, names = said[-1].argmax(-1), [
@@ -462,15 +480,22 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
             *(chance[k].mean().item() for k in (-1, 4, 0)),
         ),
         Grid(
-            "what the stream says of the right answer",
+            "probability of the right answer",
             chance,
             rows=names,
-            columns=[f"{d}→{t}" for d, t in zip(row[0].tolist(), target.tolist(), strict=True)],
+            columns=["3+3→1", "3+1→4", "1+4→0", "4+1→0", "1+0→1", "0+2→2"],
             text="{:.0%}",
             detail=detail,
             limits=(0, 1),
             role="data",
-            xlabel="digit → right answer",
+            xlabel="digit before + digit → right answer",
+        ),
+        Bars(
+            "what each adds to the logit of the right answer",
+            ["in", *(f"{kind}{n}" for n in (1, 2, 3, 4) for kind in "AF")],
+            {"share": terms},
+            "input, attention, feed-forward",
+            "mean over the places",
         ),
     )
 
@@ -478,7 +503,7 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
 # ---------------------------------------------------------------- schedules and a scalar
 @check_explorer("explore-schedule", {"warm-up steps": "2000", "width of the model": "256"})
 def test_both_schedules_climb_to_the_same_rate():
-    steps = np.arange(1, 20_002, 100)
+    steps = np.arange(1, 20_002, 400)
     peak = 1000 / math.sqrt(256 * 2000)
     noam = [peak * (t / 2000 if t < 2000 else math.sqrt(2000 / t)) for t in steps]
     linear = np.interp(steps, [0, 2000], [0, peak])
@@ -505,7 +530,7 @@ def test_small_slopes_multiply_up_with_residual_connections():
     for _ in range(64):
         residual.append(residual[-1] + 0.1 * residual[-1])
         plain.append(0.1 * plain[-1])
-    shown = [factor if factor > 1e-12 else math.nan for factor in plain]
+    shown = [factor if factor >= 1e-6 else math.nan for factor in plain]
     return Seen(
         says(
             "Slope {} of every branch: after {} layers the gradient is multiplied by {} with "

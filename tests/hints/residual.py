@@ -3,8 +3,6 @@
 import torch
 import torch.nn.functional as F
 
-from book.formulas.relations import Call
-
 from .texts import Code, Entries, Formula, LeftOut, draw, oracle
 
 X, W = draw(4), draw(4, 4)
@@ -40,17 +38,6 @@ def power_law():
     return {"c": 1.4, "L": 7.0, "p": p, "v": values[1]}
 
 
-def grown():
-    return {"g": oracle("residual.growth")(), "S": 2 * 48}
-
-
-def kept_at_the_top():
-    """The reference's factor for a stream that ends with twice the variance of its input."""
-    return Call({"L": 48, "s": oracle("residual.init")(48, 2, 1.0, 2.0)}, draws=[
-        {"L": 7, "s": oracle("residual.init")(7, 2, 1.0, 2.0)}
-    ])  # fmt: skip
-
-
 def designed():
     top = oracle("residual.init")(6, 3, 0.5, 1.5)
     return {"s": top, "t": 1.5, "v": 0.5, "n": 18}
@@ -67,12 +54,14 @@ ENTRIES: Entries = {
         ("x.requires_grad_()", "x.detach()", "x"),
         of=lambda value, names: (value.is_leaf, value.requires_grad),
     ),
-    ("ex-residual-gpt2", "1+S"): Formula(
-        grown, claim=r"g^2=@0", says=("The variances add up to",)
-    ),
-    ("ex-residual-gpt2", r"1/\sqrt{2L}", r"\sqrt2"): Formula(
-        kept_at_the_top, claim=r"s=@0,\qquad 1+2Ls^2=(@1)^2", says=("as large as the input",)
-    ),
+    (
+        "ex-residual-paradox",
+        "10^{-14}",
+        "10^{-7}",
+        "2^S",
+        "2^{64}",
+        r"\|dx\|^2",
+    ): LeftOut("sizes to choose among, and a quantity that a hint asks about"),
     ("ex-residual-init", "s^2"): Formula(
         designed, claim=r"t=1+nv@0", says=("multiplies the variance by",)
     ),

@@ -7,16 +7,16 @@ section of the modules has the same order: the oracle, the cases, the wrong answ
 from __future__ import annotations
 
 from book.checkers.residual.block import BLOCK, TEST, ZERO
-from book.checkers.residual.layers import DEAD, PATH
-from book.checkers.residual.scale import EXPONENT, GROWTH, INIT
+from book.checkers.residual.layers import DEAD, PARADOX
+from book.checkers.residual.scale import EXPONENT, INIT, WHISPER
 
 EXERCISES = {
     "zero": ZERO,
     "block": BLOCK,
     "test": TEST,
     "dead": DEAD,
-    "growth": GROWTH,
+    "whisper": WHISPER,
     "init": INIT,
     "exponent": EXPONENT,
-    "path": PATH,
+    "paradox": PARADOX,
 }

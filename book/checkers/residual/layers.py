@@ -1,4 +1,4 @@
-"""From layer to layer: where a network dies, and what Post-Norm leaves of its input."""
+"""From layer to layer: where a network dies, and what Post-Norm leaves of the gradient."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.questions import choice
 from book.checkers.residual.common import Map, draw
 
 # --- dead -----------------------------------------------------------------------------------------
@@ -208,87 +209,30 @@ def _run(layers: Layers, x: Tensor) -> Tensor:
     return x
 
 
-# --- path -----------------------------------------------------------------------------------------
+# --- paradox --------------------------------------------------------------------------------------
 
-
-def _path(sums: Tensor, eps: float) -> Tensor:
-    return (sums.var(-1, correction=0) + eps).rsqrt().prod(0)
-
-
-def _path_by_jacobian(sums: Tensor, eps: float) -> Tensor:
-    """One factor after the other: how much LayerNorm changes the spread of each row."""
-    coefficient = torch.ones(sums.shape[1], dtype=sums.dtype)
-    for rows in sums:
-        centred = rows - rows.mean(-1, keepdim=True)
-        coefficient = coefficient / torch.sqrt(centred.square().sum(-1) / rows.shape[-1] + eps)
-    return coefficient
-
-
-def _path_case(name: str, *shape: int, eps: float = 1e-5, **drawn: Any) -> Case:
-    return Case(name, lambda: (draw(*shape, **drawn), eps), 1e-9)
-
-
-PATH = Exercise(
-    "What is left of the input",
-    oracle=_path,
-    cases=(
-        _path_case("six norms, four tokens", 6, 4, 5, scale=1.3),
-        _path_case("one norm", 1, 3, 8),
-        _path_case("one token", 4, 1, 6, scale=1.2),
-        _path_case("as many norms as tokens and features", 3, 3, 3, offset=0.5),
-        _path_case("sums with a mean", 4, 3, 6, offset=2.0),
-        _path_case("small sums, where eps counts", 2, 3, 6, scale=1e-2, eps=1e-3),
-        _path_case("two features", 3, 4, 2, scale=2.0),
+PARADOX = choice(
+    "A paradox",
+    right="B",
+    because=(
+        "The direct way is closed, but the gradient also comes through the branches. On its way "
+        "down it gains at every branch what it loses at the norm, but for two of d directions."
     ),
-    wrong=(
-        WrongAnswer(
-            "division by d - 1",
-            "LayerNorm divides by the biased standard deviation. `Tensor.var` and `Tensor.std` "
-            "divide by d - 1 unless they are told `correction=0`.",
-            lambda sums, eps: (sums.var(-1) + eps).rsqrt().prod(0),
+    tempting={
+        "A": (
+            "the direct way only",
+            "The coefficient is what is left on the direct way. The gradient comes through all "
+            "branches as well, and these make up for the norms.",
         ),
-        WrongAnswer(
-            "root forgotten",
-            "A norm divides by sigma, not by its square.",
-            lambda sums, eps: (sums.var(-1, correction=0) + eps).reciprocal().prod(0),
+        "C": (
+            "the norms forgotten",
+            "Each branch adds to the gradient, but the norm behind the sum divides it again, by "
+            "about as much.",
         ),
-        WrongAnswer(
-            "reciprocal forgotten",
-            "A norm divides by sigma, so the coefficient is the product of the reciprocals.",
-            lambda sums, eps: (sums.var(-1, correction=0) + eps).sqrt().prod(0),
+        "D": (
+            "half of the powers",
+            "No root is taken anywhere: the coefficient and the gradient are both lengths. They "
+            "differ because the gradient has other ways than the direct one.",
         ),
-        WrongAnswer(
-            "mean square in place of the variance",
-            "LayerNorm centres first. The root mean square, which holds the mean as well, is what "
-            "RMSNorm divides by.",
-            lambda sums, eps: (sums.square().mean(-1) + eps).rsqrt().prod(0),
-        ),
-        WrongAnswer(
-            "sum in place of the product",
-            "The first norm divides the input, the second divides the result, and so on: the "
-            "factors multiply.",
-            lambda sums, eps: (sums.var(-1, correction=0) + eps).rsqrt().sum(0),
-        ),
-        WrongAnswer(
-            "only the last norm",
-            "Every norm divides the old part of the stream, not only the last one.",
-            lambda sums, eps: (sums[-1].var(-1, correction=0) + eps).rsqrt(),
-        ),
-        WrongAnswer(
-            "one number for all tokens",
-            "Each token has its own sigma at each norm, so there is one coefficient per token.",
-            lambda sums, eps: (sums.var(-1, correction=0) + eps).rsqrt().prod(0).mean(),
-        ),
-        WrongAnswer(
-            "eps outside the root",
-            "LayerNorm adds eps to the variance, under the root.",
-            lambda sums, eps: (1 / (sums.std(-1, correction=0) + eps)).prod(0),
-        ),
-        WrongAnswer(
-            "coefficient after every norm",
-            "This is the coefficient after each norm; asked for is the one after the last.",
-            lambda sums, eps: (sums.var(-1, correction=0) + eps).rsqrt().cumprod(0),
-        ),
-    ),
-    variants=(_path_by_jacobian,),
+    },
 )

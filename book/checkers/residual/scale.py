@@ -12,7 +12,6 @@ from torch import Tensor
 from book.checkers.core import Case, Exercise, WrongAnswer
 from book.checkers.questions import WrongNumber, number
 from book.checkers.residual.common import draw
-from book.facts import fact
 
 # --- exponent -------------------------------------------------------------------------------------
 
@@ -103,49 +102,43 @@ EXPONENT = Exercise(
 )
 
 
-# --- growth ---------------------------------------------------------------------------------------
+# --- whisper --------------------------------------------------------------------------------------
 
 
-def _layers() -> int:
-    return int(fact("gpt2-sizes", "num_layers"))
+def _whispers() -> float:
+    """By adding branch after branch, in whole numbers."""
+    variance, layers = 1, 0
+    while not layers or variance <= 100:
+        variance, layers = variance + 2, layers + 1
+    return float(layers)
 
 
-def _grown() -> float:
-    """The standard deviation after two branches a layer, added one after the other."""
-    variance = 1.0
-    for _ in range(_layers()):
-        for _ in ("attention", "feed-forward"):
-            variance += 1.0
-    return math.sqrt(variance)
-
-
-GROWTH = number(
-    "The stream of the largest GPT-2",
-    value=_grown,
-    within=0.01,
-    because="Two branches a layer and the input: equal variances, which add up. Root: {value}.",
+WHISPER = number(
+    "When a layer whispers",
+    value=_whispers,
+    within=0.002,
+    because="After {value} layers there are 101 equal variances, and the newest is one of them.",
     wrong=[
         WrongNumber(
+            "branches in place of layers",
+            "That is the number of branches. A layer has two.",
+            lambda: 2 * _whispers(),
+        ),
+        WrongNumber(
+            "the input forgotten",
+            "The input is one more of the equal variances: after S branches there are 1 + S.",
+            lambda: _whispers() + 1,
+        ),
+        WrongNumber(
             "one branch a layer",
-            "A layer has two branches, attention and the feed-forward layer, and each adds.",
-            lambda: math.sqrt(1 + _layers()),
+            "Attention and the feed-forward layer add both, so a layer adds 2.",
+            lambda: 2 * _whispers() - 1,
         ),
         WrongNumber(
-            "variance in place of the standard deviation",
-            "The variance grows to one plus the number of branches; its root was asked for.",
-            lambda: 1.0 + 2 * _layers(),
-        ),
-        WrongNumber(
-            "doubling with every branch",
-            "That is the rule without a norm. In Pre-Norm a branch reads a normalised row and adds "
-            "variance 1, however large the stream is.",
-            lambda: 2.0 ** _layers(),
-        ),
-        WrongNumber(
-            "with the factor",
-            "With the factor all branches together add the variance of the input. Asked for was "
-            "the stream without it.",
-            lambda: math.sqrt(2),
+            "the input's share in Post-Norm",
+            "Halving with each branch is what happens to the input without a norm, and in "
+            "Post-Norm. In Pre-Norm all shares are equal.",
+            lambda: 4.0,
         ),
     ],
 )
