@@ -5,9 +5,8 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from book.explorer import Arrow, Bars, Box, Cell, Dot, Grid, Heat, Lines, Polygon, Scene, Text
+from book.explorer import Arrow, Bars, Box, Cell, Dot, Grid, Lines, Polygon, Scene, Text
 
 from .reading import Seen, check_explorer, says
 
@@ -211,6 +210,7 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             role="key",
         ),
         weights_of(weights, words, words, weight),
+        Bars("weights of the chosen token", words, {"weight": weights[2]}, "key", "weight"),
     )
 
 
@@ -417,46 +417,22 @@ def test_behind_the_padding_a_query_sees_the_tokens_before_it():
     )
 
 
-@check_explorer("explore-heads", {"heads": "4"})
-def test_four_heads_compare_tokens_by_a_matrix_of_rank_sixteen():
-    torch.manual_seed(11)
-    w_q, w_k = (torch.randn(64, 64).numpy() / 8 for _ in range(2))
-    tokens = torch.randn(1, 16, 64).numpy()[0]
+@check_explorer("explore-letters", {"head": "after the same letter"})
+def test_a_head_that_finds_what_came_after_its_letter():
+    letters = "abcabdab"
+    reader = [f"{c}{i}" for i, c in enumerate(letters)]
+    scores = [[6 * (j > 0 and letters[j - 1] == c) for j in range(8)] for c in letters]
+    sums = [sum(math.exp(s) for s in scores[i][: i + 1]) for i in range(8)]
+    weights = [
+        [math.exp(scores[i][j]) / sums[i] if j <= i else 0.0 for j in range(8)] for i in range(8)
+    ]
 
-    def first_head(width):
-        q, k = (tokens @ w[:, :width] for w in (w_q, w_k))
-        return softmax(q @ k.T / math.sqrt(width))
+    def how(i, j):
+        if j > i:
+            return f"{reader[j]} comes after {reader[i]}: weight 0"
+        return f"exp({scores[i][j]}) / {sums[i]:.1f} = {weights[i][j]:.2f}"
 
-    every = [first_head(64 // heads) for heads in (1, 2, 4, 8, 16, 32, 64)]
-    product = w_q[:, :16] @ w_k[:, :16].T
-    squares = np.linalg.eigvalsh(product @ product.T)[::-1]
-    parameters = sum(p.numel() for p in nn.MultiheadAttention(64, 4).parameters())
-    weights = 4 * 16 * 16
     return Seen(
-        says(
-            "{} heads of {} features: {} parameters as always, {} weights for {} tokens ... one "
-            "head has rank {} of {}",
-            *(4, 16, parameters, weights, 16, int(np.linalg.matrix_rank(product)), 64),
-        ),
-        Lines(
-            "singular values, W_Q W_K^T",
-            range(1, 65),
-            {"singular value": np.sqrt(squares.clip(0))},
-            "number",
-            "singular value",
-        ),
-        Heat(
-            "weights of head 0",
-            every[2],
-            "key",
-            "query",
-            limits=(np.min(every), np.max(every)),
-        ),
-        Bars(
-            "entries to hold, thousands",
-            ["parameters", "q, k and v", "weights"],
-            {"thousands": [parameters / 1e3, 3 * 16 * 64 / 1e3, weights / 1e3]},
-            "what",
-            "thousands",
-        ),
+        ["what came after my letter last time?", "looks at c", 2, "d", 5, "with", weights[7][2]],
+        weights_of(weights, reader, reader, how, text=short),
     )
