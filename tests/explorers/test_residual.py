@@ -60,7 +60,7 @@ def sizes(layers, post):
 
 def pipe(sizes, middle):
     """Corners of a pipe that is as wide as the logarithm, 1 for size 1 and 2 at most."""
-    places = np.linspace(0, len(sizes) - 1, 17)
+    places = np.linspace(0, len(sizes) - 1, 9)
     half = np.interp(places, np.arange(len(sizes)), np.log10(sizes)) / 8 + 1
     half = np.clip(half, 0.03, 2)
     y = 1.2 + 7.6 * places / (len(sizes) - 1)
@@ -109,36 +109,6 @@ def test_stream_and_gradient_of_eight_layers_of_pre_norm():
             {name: [*values, *[math.nan] * 48] for name, values in series.items()},
             "sub-layer",
             "root mean square",
-            yscale="log",
-        ),
-    )
-
-
-@check_explorer("explore-gpt2", {"layers": "4"})
-def test_the_factor_of_gpt2_in_four_layers():
-    streams = {"Pre-Norm": [], "with the factor": []}
-    for seed, (name, factor) in itertools.product(
-        range(32), (("Pre-Norm", 1.0), ("with the factor", 8**-0.5))
-    ):
-        x, matrices = drawn(seed, 4)
-        sizes_of_this = [x.square().mean().item()]
-        for value, out, up, down in matrices:
-            x = x + torch.full((8, 8), 1 / 8) @ norm(x) @ value @ (factor * out)
-            x = x + (norm(x) @ up).clamp(min=0) @ (factor * down)
-            sizes_of_this.append(x.square().mean().item())
-        streams[name].append(sizes_of_this)
-    means = {name: np.mean(rows, axis=0) for name, rows in streams.items()}
-    return Seen(
-        says(
-            "{} layers: the mean square of the stream ends at {}, and with the factor at {}",
-            *(4, *(mean[-1] for mean in means.values())),
-        ),
-        Lines(
-            "mean square of the stream",
-            range(65),
-            {name: [*mean, *[math.nan] * 60] for name, mean in means.items()},
-            "layer",
-            "mean square",
             yscale="log",
         ),
     )
@@ -235,8 +205,8 @@ def test_four_blocks_with_the_addition():
         picture(nets[0]),
         Lines(
             "training loss",
-            range(1, 151, 3),
-            {f"seed {seed}": curve[::3] for seed, curve in enumerate(losses)},
+            range(1, 151, 5),
+            {f"seed {seed}": curve[::5] for seed, curve in enumerate(losses)},
             "step",
             "loss",
         ),
@@ -465,11 +435,7 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
 
     def detail(level, place):
         best = said.flip(0)[level, place]
-        before = row[0, max(place - 1, 0)]
-        return (
-            f"{names[level]}, digit {row[0, place]} after {before}: reads {best.argmax()} with "
-            f"{best.max():.0%}; right is {target[place]}"
-        )
+        return f"reads {best.argmax()} with {best.max():.0%}"
 
     return Seen(
         says(
@@ -500,30 +466,7 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
     )
 
 
-# ---------------------------------------------------------------- schedules and a scalar
-@check_explorer("explore-schedule", {"warm-up steps": "2000", "width of the model": "256"})
-def test_both_schedules_climb_to_the_same_rate():
-    steps = np.arange(1, 20_002, 400)
-    peak = 1000 / math.sqrt(256 * 2000)
-    noam = [peak * (t / 2000 if t < 2000 else math.sqrt(2000 / t)) for t in steps]
-    linear = np.interp(steps, [0, 2000], [0, peak])
-    return Seen(
-        says(
-            "Width {}, warm-up {} steps: both climb to {} at step {}. At step {} Noam's schedule "
-            "is down to {}, which does not depend on the warm-up",
-            # In thousandths: "1.40e-3" is a rate of 0.0014.
-            *(256, 2000, peak / 1000, 2000, 20_000, peak / 1000 * math.sqrt(2000 / 20_000)),
-        ),
-        Lines(
-            "learning rate, in thousandths",
-            steps,
-            {"Noam": noam, "linear": linear},
-            "step",
-            "rate × 1000",
-        ),
-    )
-
-
+# ---------------------------------------------------------------- a scalar
 @check_explorer("explore-scalar", {"slope of a branch": "0.1"})
 def test_small_slopes_multiply_up_with_residual_connections():
     residual, plain = [1.0], [1.0]
