@@ -13,7 +13,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from book.explorer import Arrow, Bars, Box, Grid, Lines, Points, Polygon, Scene, Text
+from book.explorer import (
+    Arrow,
+    Bars,
+    Box,
+    Curve,
+    Grid,
+    Lines,
+    Points,
+    Polygon,
+    Scene,
+    Segment,
+    Text,
+)
 
 from .reading import Seen, check_explorer, says
 
@@ -88,29 +100,6 @@ def test_eight_layers_of_post_norm():
             *(8, 1, signal[-1], 1, gradient[0]),
         ),
         Scene("", shapes, xlim=(0, 10), ylim=(0, 10)),
-    )
-
-
-@check_explorer("explore-product", {"placement": "Pre-Norm", "layers": "8"})
-def test_stream_and_gradient_of_eight_layers_of_pre_norm():
-    signal, gradient = np.exp(np.log(sizes(8, post=False)).mean(1))
-    gradient = gradient / gradient[-1]
-    series = {"stream": signal, "gradient": gradient, "product": signal * gradient}
-    ends = itertools.chain.from_iterable((values[0], values[-1]) for values in series.values())
-    return Seen(
-        says(
-            "Pre-Norm, {} layers: from the bottom to the top the size of the stream goes from {} "
-            "to {}, that of its gradient from {} to {}, and their product from {} to {}",
-            *(8, *ends),
-        ),
-        Lines(
-            "size at each level",
-            range(65),
-            {name: [*values, *[math.nan] * 48] for name, values in series.items()},
-            "sub-layer",
-            "root mean square",
-            yscale="log",
-        ),
     )
 
 
@@ -271,7 +260,7 @@ def test_what_the_stream_is_made_of_after_three_branches():
         "Pre-Norm size": Text(10, 4.55, "variance 4", anchor="end", role="quiet"),
         "Post-Norm size": Text(10, 2.35, "variance 1", anchor="end", role="quiet"),
     }
-    rest = itertools.product(("addition, no norm", "Pre-Norm", "Post-Norm"), range(4, 9))
+    rest = itertools.product(("addition, no norm", "Pre-Norm", "Post-Norm"), range(4, 6))
     shapes |= {f"{name} {k}": Box(0, 0, 0, 0, shown=False) for name, k in rest}
     return Seen(
         says(
@@ -461,26 +450,51 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
     )
 
 
-# ---------------------------------------------------------------- a scalar
-@check_explorer("explore-scalar", {"slope of a branch": "0.1"})
-def test_small_slopes_multiply_up_with_residual_connections():
-    residual, plain = [1.0], [1.0]
-    for _ in range(64):
-        residual.append(residual[-1] + 0.1 * residual[-1])
-        plain.append(0.1 * plain[-1])
-    shown = [factor if factor >= 1e-6 else math.nan for factor in plain]
+# ---------------------------------------------------------------- paths
+
+
+@check_explorer("explore-paths", {"path": "through 1 and 3"})
+def test_a_path_through_two_of_three_blocks():
+    """The sum over all subsets of the blocks is what a stack of linear layers gives."""
+    stack = [nn.Linear(1, 1, bias=False) for _ in range(3)]
+    x = torch.ones(1)
+    with torch.no_grad():
+        for layer, slope in zip(stack, (0.1, 0.2, 0.3), strict=True):
+            layer.weight.fill_(slope)
+            x = x + layer(x)
+    subsets = [set(s) for n in range(4) for s in itertools.combinations(range(3), n)]
+    products = [math.prod((0.1, 0.2, 0.3)[k] for k in s) for s in subsets]
+    assert math.isclose(sum(products), x.item())
+    shapes = {
+        "sum": Text(5, 1.3, f"sum: {x.item():.3f}", anchor="start", role="data"),
+        "out": Text(1.2, 9.7, f"output: {x.item():.3f}", role="data"),
+    }
+    for row, (subset, product) in enumerate(zip(subsets, products, strict=True)):
+        number = sum(2**k for k in subset)
+        factors = [f"{(0.1, 0.2, 0.3)[k]}" if k in subset else "1" for k in range(3)]
+        lit = subset == {0, 2}
+        shapes[f"path {number}"] = Text(
+            5, 8.9 - 0.9 * row, f"{' · '.join(factors)} = {product:g}", anchor="start",
+            role="data" if lit else "quiet", strong=lit, sets={"path": number},
+        )  # fmt: skip
+    for k, on in enumerate((True, False, True)):
+        low, other = 0.9 + 2.8 * k, {"path": 5 ^ 2**k}
+        lit = {"strong": on, "faint": not on, "role": "data", "sets": other}
+        gone = {"strong": not on, "faint": on, "role": "data", "sets": other}
+        shapes |= {
+            f"past {k}": Segment(1.2, low, 1.2, low + 2.3, **gone),
+            f"through {k}": Curve([1.2, 3, 3, 1.2], [low, low + 0.3, low + 2, low + 2.3], **lit),
+            f"block {k}": Box(2.1, low + 0.7, 1.8, 0.9, label=f"· 0.{k + 1}", role="value",
+                              fill=0.7 if on else 0.1, sets=other,
+                              detail=f"block {k + 1}: slope 0.{k + 1}"),
+        }  # fmt: skip
+    terms = (1, 0.1, 0.2, 0.3, 0.02, 0.03, 0.06, 0.006)
+    assert np.allclose(terms, products)
     return Seen(
         says(
-            "Slope {} of every branch: after {} layers the gradient is multiplied by {} with "
-            "residual connections, and by {} without",
-            *(0.1, 64, residual[-1], plain[-1]),
+            "The path through {} and {} brings {} of the input to the top. All eight bring "
+            "{} + {} + {} + {} + {} + {} + {} + {} = {}, and the stack gives {}",
+            *(1, 3, 0.1 * 0.3, *terms, sum(products), x.item()),
         ),
-        Lines(
-            "factor of the gradient",
-            range(65),
-            {"with": residual, "without": shown},
-            "layers",
-            "factor",
-            yscale="log",
-        ),
+        Scene("", shapes, xlim=(0, 10), ylim=(0, 10)),
     )

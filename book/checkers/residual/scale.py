@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Case, Exercise, WrongAnswer
@@ -15,90 +16,108 @@ from book.checkers.residual.common import draw
 
 # --- exponent -------------------------------------------------------------------------------------
 
+DEPTHS = (4, 8, 16, 32, 64)
+WIDTH, TOKENS, DRAWS = 32, 8, 32
 
-def _fit(a: Tensor, b: Tensor) -> float:
+
+def _loss(x: Tensor, weights: Sequence[Tensor], pre: bool, seed: int) -> Tensor:
+    """The cross-entropy of a random head above layers of uniform attention and feed-forward."""
+
+    def norm(t: Tensor) -> Tensor:
+        return F.layer_norm(t, (WIDTH,))
+
+    for value, out, up, down in weights:
+        branch = (norm(x) if pre else x).mean(1, keepdim=True) @ value @ out
+        x = x + branch if pre else norm(x + branch)
+        branch = ((norm(x) if pre else x) @ up).relu() @ down
+        x = x + branch if pre else norm(x + branch)
+    logits = norm(x) @ (draw(DRAWS, WIDTH, WIDTH, seed=seed + 1) / WIDTH**0.5)
+    return logits.logsumexp(2).mean(1).sum() - logits[:, :, 0].mean(1).sum()
+
+
+@functools.cache
+def _gradients(pre: bool) -> dict[int, Tensor]:
+    """For each depth the norm of every layer's gradient, averaged over the draws."""
+    found = {}
+    every = draw(DRAWS, DEPTHS[-1], 4, WIDTH, WIDTH, seed=71) / WIDTH**0.5
+    rows = F.layer_norm(draw(DRAWS, TOKENS, WIDTH, seed=72), (WIDTH,))
+    for depth in DEPTHS:
+        weights = every[:, :depth].clone().requires_grad_()
+        layers = [layer.unbind(1) for layer in weights.unbind(1)]
+        (grad,) = torch.autograd.grad(_loss(rows, layers, pre, 73), weights)
+        found[depth] = grad.flatten(2).norm(dim=2).mean(0)
+    return found
+
+
+def _exponent(place: float = 0.5, pre: bool = True) -> float:
+    """The slope of log gradient over log depth, at a place between 0, the bottom, and 1."""
+    at = {depth: g[min(int(place * depth), depth - 1)] for depth, g in _gradients(pre).items()}
+    return _slope(*_logs(at))
+
+
+def _logs(at: dict[int, Tensor]) -> tuple[Tensor, Tensor]:
+    depths = torch.tensor([*at], dtype=torch.float64)
+    return depths.log(), torch.stack([*at.values()]).log()
+
+
+def _slope(a: Tensor, b: Tensor) -> float:
     a = a - a.mean()
     return float(a @ b / (a @ a))
 
 
-def _exponent(depths: Tensor, values: Tensor) -> float:
-    return _fit(depths.log(), values.log())
+def _middle() -> dict[int, Tensor]:
+    return {depth: g[depth // 2] for depth, g in _gradients(pre=True).items()}
 
 
-def _exponent_by_lstsq(depths: Tensor, values: Tensor) -> float:
-    design = torch.stack([torch.ones_like(depths), depths.log2()], 1)
-    return float(torch.linalg.lstsq(design, values.log2()[:, None]).solution[1])
-
-
-def _exponent_case(name: str, power: float, noise: float, *depths: float) -> Case:
-    def inputs() -> tuple[Any, ...]:
-        at = torch.tensor(depths, dtype=torch.float64)
-        return at, 3.7 * at**power * (noise * draw(len(depths))).exp()
-
-    return Case(name, inputs, 1e-9)
-
-
-EXPONENT = Exercise(
-    "Fit the exponent",
-    oracle=_exponent,
-    cases=(
-        _exponent_case("an exact root, falling", -0.5, 0.0, 1, 2, 4, 8, 16),
-        _exponent_case("an exact square", 2.0, 0.0, 3, 5, 7),
-        _exponent_case("a falling root with noise", -0.5, 0.2, 1, 2, 4, 8, 16, 32, 64),
-        _exponent_case("no dependence, with noise", 0.0, 0.2, 2, 6, 12, 24),
-        _exponent_case("depths out of order", -0.5, 0.3, 16, 2, 64, 8),
-        _exponent_case("two points", 1.5, 0.1, 6, 12),
-    ),
-    wrong=(
-        WrongAnswer(
-            "no logarithms",
-            "A power law is a straight line in the logarithms of both, not in the numbers.",
-            _fit,
+EXPONENT = number(
+    "The exponent of the middle layer's gradient",
+    value=_exponent,
+    within=0.25,
+    because="The checker's own run found {value}. The middle layer moves up as the stack gets "
+    "deeper, so its gradient falls, as the last layer's does and the first layer's does not.",
+    wrong=[
+        WrongNumber(
+            "the first layer",
+            "The first layer's gradient hardly depends on the depth. The question is the middle.",
+            lambda: _exponent(place=0.0),
         ),
-        WrongAnswer(
+        WrongNumber(
+            "the last layer",
+            "The last layer's gradient falls faster, since nothing above it adds to it.",
+            lambda: _exponent(place=1.0),
+        ),
+        WrongNumber(
+            "Post-Norm",
+            "In Post-Norm nothing divides the gradient of the middle layer. Take Pre-Norm.",
+            lambda: _exponent(pre=False),
+        ),
+        WrongNumber(
+            "sign turned round",
+            "The gradient falls with the depth, so its exponent is negative.",
+            lambda: -_exponent(),
+        ),
+        WrongNumber(
+            "the squared norm",
+            "The square of a power law has twice its exponent. Take the norm itself.",
+            lambda: 2 * _exponent(),
+        ),
+        WrongNumber(
             "logarithm of the values only",
             "That fits an exponential. A power law needs the logarithm of the depth as well.",
-            lambda depths, values: _fit(depths, values.log()),
+            lambda: _slope(_logs(_middle())[0].exp(), _logs(_middle())[1]),
         ),
-        WrongAnswer(
+        WrongNumber(
             "logarithm of the depths only",
             "The values need a logarithm too, since c L^p is a product.",
-            lambda depths, values: _fit(depths.log(), values),
+            lambda: _slope(_logs(_middle())[0], _logs(_middle())[1].exp()),
         ),
-        WrongAnswer(
-            "no intercept",
-            "The constant c is log c in the line. Forced through the origin, the line has "
-            "another slope.",
-            lambda depths, values: (
-                (depths.log() @ values.log()) / (depths.log() @ depths.log())
-            ).item(),
-        ),
-        WrongAnswer(
-            "first and last point only",
-            "Two points ignore what was measured in between. Least squares uses all of them.",
-            lambda depths, values: (
-                (values[-1] / values[0]).log() / (depths[-1] / depths[0]).log()
-            ).item(),
-        ),
-        WrongAnswer(
+        WrongNumber(
             "coordinates exchanged",
-            "This is the slope of log L over log value. The depth is given, and the value is "
-            "what is fitted.",
-            lambda depths, values: _fit(values.log(), depths.log()),
+            "This is the slope of log L over the log of the gradient. The depth is given, and the "
+            "gradient is what is fitted.",
+            lambda: _slope(*_logs(_middle())[::-1]),
         ),
-        WrongAnswer(
-            "sign turned round",
-            "Values that fall with depth have a negative exponent.",
-            lambda depths, values: -_exponent(depths, values),
-        ),
-        WrongAnswer(
-            "divided by the number of points",
-            "Least squares divides the covariance by the variance of log L, so that the number "
-            "of points drops out.",
-            lambda depths, values: _exponent(depths, values) / len(depths),
-        ),
-    ),
-    variants=(_exponent_by_lstsq,),
+    ],
 )
 
 
@@ -167,10 +186,6 @@ def _init_case(name: str, *arguments: float) -> Case:
     return Case(name, lambda: arguments, 1e-9)
 
 
-def _changed(change: Callable[[int, int, float, float], float]) -> Callable[..., float]:
-    return lambda num_layers, branches, v, top: change(num_layers, branches, v, top)
-
-
 INIT = Exercise(
     "Design an initialisation",
     oracle=_init,
@@ -185,37 +200,37 @@ INIT = Exercise(
         WrongAnswer(
             "root forgotten",
             "A factor on a matrix multiplies the variance of the branch by its square.",
-            _changed(lambda n, b, v, top: (top - 1) / (n * b * v)),
+            lambda n, b, v, top: (top - 1) / (n * b * v),
         ),
         WrongAnswer(
             "one branch a layer",
             "Each layer adds several times; all branches of the stack share the variance.",
-            _changed(lambda n, b, v, top: math.sqrt((top - 1) / (n * v))),
+            lambda n, b, v, top: math.sqrt((top - 1) / (n * v)),
         ),
         WrongAnswer(
             "the input forgotten",
             "The stream starts with variance 1. The branches may add what is missing to `top`.",
-            _changed(lambda n, b, v, top: math.sqrt(top / (n * b * v))),
+            lambda n, b, v, top: math.sqrt(top / (n * b * v)),
         ),
         WrongAnswer(
             "the branch's own variance forgotten",
             "A branch adds `v` before it is scaled, which need not be 1.",
-            _changed(lambda n, b, v, top: math.sqrt((top - 1) / (n * b))),
+            lambda n, b, v, top: math.sqrt((top - 1) / (n * b)),
         ),
         WrongAnswer(
             "GPT-2's factor for all",
             "One over the root of the number of branches fits `v = 1` and `top = 2` only.",
-            _changed(lambda n, b, v, top: (n * b) ** -0.5),
+            lambda n, b, v, top: (n * b) ** -0.5,
         ),
         WrongAnswer(
             "the reciprocal",
             "Deeper stacks need smaller factors, not larger ones.",
-            _changed(lambda n, b, v, top: math.sqrt(n * b * v / (top - 1))),
+            lambda n, b, v, top: math.sqrt(n * b * v / (top - 1)),
         ),
         WrongAnswer(
             "v multiplied",
             "Branches with a larger variance of their own need a smaller factor.",
-            _changed(lambda n, b, v, top: math.sqrt((top - 1) * v / (n * b))),
+            lambda n, b, v, top: math.sqrt((top - 1) * v / (n * b)),
         ),
     ),
     variants=(_init_by_search,),
