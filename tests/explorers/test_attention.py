@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from book.explorer import Arrow, Bars, Box, Cell, Dot, Grid, Lines, Polygon, Scene, Text
+from book.explorer import Arrow, Box, Cell, Dot, Grid, Polygon, Scene, Text
 
 from .reading import Seen, check_explorer, says
 
@@ -210,7 +210,6 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             role="key",
         ),
         weights_of(weights, words, words, weight),
-        Bars("weights of the chosen token", words, {"weight": weights[2]}, "key", "weight"),
     )
 
 
@@ -264,16 +263,13 @@ def test_two_matrices_learn_to_look_at_the_left_neighbor():
     to = [np.mean([after[i, (i + k) % 8] for i in range(8)]) for k in (-1, 1, 0)]
     eight = [*"01234567"]
 
-    def given(weights):
-        return lambda i, j: f"token {i} gives token {j} {weights[i, j]:.2f}"
-
     return Seen(
         says(
             "Queries and keys from two matrices: in the trained ring a token gives {} to its left "
             "neighbor, {} to its right one and {} to itself",
             *map(float, to),
         ),
-        weights_of(after, eight, eight, given(after), title="the ring, trained", text=short),
+        weights_of(after, eight, eight, None, title="the ring, trained", text=short),
     )
 
 
@@ -319,42 +315,6 @@ def test_the_gradients_of_three_scores_by_autograd():
     )
 
 
-@check_explorer("explore-root", {"features of a head": "16", "scores are divided": "by d_head"})
-def test_scores_divided_by_the_width_give_small_gradients():
-    torch.manual_seed(5)
-    queries = torch.randn(2, 20, 10, 1024)[..., :16].numpy()
-    keys = torch.randn(2, 20, 12, 1024)[..., :16].numpy()
-    (q, d_out), (k, v) = queries, keys
-    scores = q @ k.swapaxes(1, 2) / 16
-    p = softmax(scores)
-    d_p = d_out @ v.swapaxes(1, 2)
-    d_scores = p * (d_p - (p * d_p).sum(-1, keepdims=True))
-    sizes = np.sort(np.sqrt(((d_scores @ k / 16) ** 2).mean(-1)).ravel())
-    percent = np.arange(0, 101, 2)
-    return Seen(
-        says(
-            "{} features, divided by d_head: the scores have variance {}, the largest of twelve "
-            "weights is {} on average ... size {} in the mean and {} in the median",
-            *(16, scores.var(ddof=1), p.max(-1).mean(), sizes.mean(), np.median(sizes)),
-        ),
-        Bars(
-            "mean weights, sorted",
-            [str(i) for i in range(1, 13)],
-            {"weight": -np.sort(-p, -1).mean((0, 1))},
-            "rank of the key",
-            "weight",
-        ),
-        Lines(
-            "gradient of each query, sorted",
-            percent,
-            {"size of dq": np.interp(percent / 100 * 199, range(200), sizes)},
-            "queries, %",
-            "size, at least 1e-6",
-            yscale="log",
-        ),
-    )
-
-
 @check_explorer("explore-masks", {"mask": "causal and padding"})
 def test_behind_the_padding_a_query_sees_the_tokens_before_it():
     torch.manual_seed(7)
@@ -363,14 +323,6 @@ def test_behind_the_padding_a_query_sees_the_tokens_before_it():
     official = F.scaled_dot_product_attention(
         q[None], k[None], torch.eye(6)[None], torch.tensor(sees)[None]
     )[0].tolist()
-    scores = (q.numpy() @ k.numpy().T / 4).tolist()
-
-    def how(i, j):
-        if not sees[i][j]:
-            return f"query {i} may not attend to key {j}: weight 0"
-        total = sum(math.exp(s) for s, seen in zip(scores[i], sees[i], strict=True) if seen)
-        return f"exp({scores[i][j]:.2f}) / {total:.2f} = {official[i][j]:.2f}"
-
     shown = [[official[i][j] if sees[i][j] else math.nan for j in range(6)] for i in range(6)]
     counts = [sum(row) for row in sees]
     return Seen(
@@ -378,7 +330,7 @@ def test_behind_the_padding_a_query_sees_the_tokens_before_it():
             "Mask: causal and padding. Queries {} to {} may attend to {}, {}, {}, {}, {}, {} keys",
             *(0, 5, *counts),
         ),
-        weights_of(shown, [*"012345"], [*"012345"], how),
+        weights_of(shown, [*"012345"], [*"012345"], None),
     )
 
 
@@ -400,4 +352,113 @@ def test_a_head_that_finds_what_came_after_its_letter():
     return Seen(
         ["what came after my letter last time?", "looks at c", 2, "d", 5, "with", weights[7][2]],
         weights_of(weights, reader, reader, how, text=short),
+    )
+
+
+@check_explorer("explore-two-heads", {"step": "mix the heads"})
+def test_two_heads_by_plain_arithmetic():
+    x = [(2, 0), (1, 1), (0, 2)]
+    q, k, v = (
+        [[f(a, b) for a, b in x] for f in pair]
+        for pair in (
+            (lambda a, b: a, lambda a, b: b),
+            (lambda a, b: a, lambda a, b: a - b),
+            (lambda a, b: 5 * b, lambda a, b: 3 * a),
+        )
+    )
+    maps, means = [], []
+    for h in (0, 1):
+        powers = [[math.exp(q[h][i] * k[h][j]) for j in range(3)] for i in range(3)]
+        maps.append([[p / sum(row) for p in row] for row in powers])
+        means.append([sum(map(math.prod, zip(row, v[h], strict=True))) for row in maps[h]])
+    ends = [(a, b, a + b, a - b) for a, b in zip(*means, strict=True)]
+    names = ["token 1", "token 2", "token 3"]
+    rows = [[*x[i], *(part[h][i] for h in (0, 1) for part in (q, k, v))] for i in range(3)]
+    columns = (("1·{} + 0·{}", "0·{} + 1·{}"), ("1·{} + 0·{}", "1·{} + -1·{}"),
+               ("0·{} + 5·{}", "3·{} + 0·{}"))  # fmt: skip
+
+    def projected(i, j):
+        if j < 2:
+            return f"feature {j + 1} of {names[i]}"
+        part, h = (j - 2) % 3, (j - 2) // 3
+        factors = columns[part][h].replace(" + ", "·").split("·")
+        said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
+        return f"{'qkv'[part]} of head {h}: {said} = {rows[i][j]}"
+
+    def how(h):
+        def said(i, j):
+            total = sum(math.exp(q[h][i] * k[h][n]) for n in range(3))
+            return f"exp({q[h][i]}·{k[h][j]}) / {total:.2f} = {maps[h][i][j]:.3f}"
+
+        return said
+
+    def result(i, j):
+        if j < 2:
+            terms = zip(maps[j][i], v[j], strict=True)
+            return " + ".join(f"{round(w, 3):g}·{n}" for w, n in terms) + f" = {ends[i][j]:.2f}"
+        a, b = (f"{round(z, 2):g}" for z in ends[i][:2])
+        return f"{a}·1 + {b}·{1 if j == 2 else -1} = {ends[i][j]:.2f}"
+
+    return Seen(
+        says("Step {}: times the output matrix, token 2 gets {} and {}", 4, *ends[1][2:]),
+        Grid(
+            "rows and their projections",
+            rows,
+            names,
+            ["x₁", "x₂", "q⁰", "k⁰", "v⁰", "q¹", "k¹", "v¹"],
+            text="{:g}",
+            detail=projected,
+            limits=(-2, 10),
+            role="data",
+        ),
+        *(
+            Grid(
+                f"weights of head {h}",
+                maps[h],
+                names,
+                ["key 1", "key 2", "key 3"],
+                detail=how(h),
+                limits=(0, 1),
+                role="weight",
+            )
+            for h in (0, 1)
+        ),
+        Grid(
+            "means side by side, and output",
+            ends,
+            names,
+            ["z⁰", "z¹", "y₁", "y₂"],
+            detail=result,
+            limits=(-2, 12),
+            role="data",
+        ),
+    )
+
+
+@check_explorer("explore-split", {"cut": ".view(B, H, T, -1)"})
+def test_a_view_alone_deals_out_tokens_and_not_features():
+    entries = [10 * token + feature for token in range(1, 5) for feature in range(1, 5)]
+    heads = [[entries[8 * h + 2 * i : 8 * h + 2 * i + 2] for i in range(4)] for h in (0, 1)]
+    names = [f"row {i}" for i in range(1, 5)]
+
+    inside = [f"head {h}, {name}" for h in (0, 1) for name in names]
+
+    def grid(title, table, rows, columns):
+        return Grid(
+            title,
+            table,
+            rows,
+            columns,
+            text="{:g}",
+            detail=lambda i, j: f"token {table[i][j] // 10}, feature {table[i][j] % 10}",
+            limits=(0, 50),
+            role="data",
+        )
+
+    return Seen(
+        says("Head {} holds tokens {}, {}, and head {} holds tokens {}, {}", 0, 1, 2, 1, 3, 4),
+        grid(
+            "x: token and feature", [entries[4 * i : 4 * i + 4] for i in range(4)], names, [*"1234"]
+        ),
+        grid("the heads", heads[0] + heads[1], inside, [*"12"]),
     )

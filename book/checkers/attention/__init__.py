@@ -1,13 +1,13 @@
-"""The exercises of the chapter on attention: masks, a leak test, heads, and the backward pass.
+"""The exercises of the chapter on attention: masks, a leak test, and heads.
 
 The oracles are torch's own operators and autograd, never the book's library. As in the other
 chapters a builder is the right computation in parts, and a wrong answer replaces one of them.
 """
 
 from book.checkers.attention.asked import DECIDED, MASKED_KEY, TABLE
-from book.checkers.attention.backward import BACKWARD
 from book.checkers.attention.causal_mask import CAUSAL_MASK
 from book.checkers.attention.leaks import LEAKS
+from book.checkers.attention.next_letter import NEXT_LETTER
 from book.checkers.attention.sdpa import SDPA
 from book.checkers.attention.self_attention import SELF_ATTENTION
 from book.checkers.core import Exercise
@@ -18,7 +18,7 @@ EXERCISES: dict[str, Exercise] = {
     "decided": DECIDED,
     "causal_mask": CAUSAL_MASK,
     "leaks": LEAKS,
+    "next_letter": NEXT_LETTER,
     "self_attention": SELF_ATTENTION,
-    "backward": BACKWARD,
     "table": TABLE,
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from book.checkers.questions import WrongNumber, choice, number
@@ -31,48 +33,56 @@ MASKED_KEY = choice(
 )
 
 
-def _decided(
-    width: int = 1024, keys: int = 64, power: float = 0.0, limit: float = 0.99, dim: int = -1
-) -> float:
+def _share(width: int, keys: int, limit: float, dim: int) -> float:
     """The share of random queries that give more than `limit` of their weight to one key."""
     rng = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(100, n, width, generator=rng, dtype=torch.float64) for n in (64, keys))
-    weights = (q @ k.mT / width**power).softmax(dim)
-    return float((weights.amax(-1) > limit).double().mean())
+    found = []
+    for _ in range(6):
+        q, k = (torch.randn(50, n, width, generator=rng) for n in (64, keys))
+        weights = (q @ k.mT).double().softmax(dim)
+        found.append(float((weights.amax(-1) > limit).double().mean()))
+    return sum(found) / len(found)
+
+
+def _half(keys: int = 64, limit: float = 0.99, dim: int = -1) -> float:
+    """The width at which half of the queries have decided, between two widths that were tried."""
+    low, high = 1.0, 2048.0
+    while high > 1.03 * low:
+        middle = math.sqrt(low * high)
+        if _share(round(middle), keys, limit, dim) < 0.5:
+            low = middle
+        else:
+            high = middle
+    return math.sqrt(low * high)
 
 
 DECIDED = number(
-    "The share of random queries that have decided, without the root",
-    value=_decided,
-    within=1 / 15,
-    because="The checker's own run found {value}. Nothing was learned: the width alone makes most "
+    "The width at which half of the random queries have decided, without the root",
+    value=_half,
+    within=0.2,
+    because="The checker's own runs found {value}. Nothing was learned: the width alone makes the "
     "queries certain.",
     wrong=[
         WrongNumber(
             "more than a half in place of 0.99",
-            "Nearly every query gives more than half of its weight to one key. The question asks "
-            "for more than 0.99.",
-            lambda: _decided(limit=0.5),
+            "A narrow head is enough for half of the queries to give more than half of their "
+            "weight to one key. The question asks for more than 0.99.",
+            lambda: _half(limit=0.5),
         ),
         WrongNumber(
             "8 keys in place of 64",
             "With fewer keys the best one is more often far ahead of the second.",
-            lambda: _decided(keys=8),
+            lambda: _half(keys=8),
         ),
         WrongNumber(
-            "64 features in place of 1024",
-            "The scores are spread by the root of the width: 8 with 64 features, 32 with 1024.",
-            lambda: _decided(width=64),
-        ),
-        WrongNumber(
-            "scores divided by the root",
-            "Then no query has decided. Leave the scores as they are.",
-            lambda: _decided(power=0.5),
+            "the spread of the scores in place of the width",
+            "The scores are spread by the root of the width. The question asks for the width.",
+            lambda: math.sqrt(_half()),
         ),
         WrongNumber(
             "softmax over the queries",
             "The weights of a query sum to one over the keys, the last axis of q @ k.mT.",
-            lambda: _decided(dim=-2),
+            lambda: _half(dim=-2),
         ),
     ],
 )
