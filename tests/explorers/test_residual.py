@@ -285,21 +285,35 @@ def test_a_block_with_two_norms():
     read = norm(x)
     made = (read @ up).clamp(min=0) @ down
     total = x + norm(made)
+    rows = [46.0 * k for k in range(6)]  # from the bottom: boxes of 25, and 21 between them
     shapes = {
-        "first norm": Box(5.9, 2.1, 2.2, 0.9, label="Norm", role="key", fill=0.25,
-                          detail=f"Norm: size {size(x):.2f} in, size {size(read):.2f} out"),
-        "sub-layer": Box(5.6, 3.7, 2.8, 1.0, label="sub-layer F", role="value", fill=0.25,
-                         detail=f"F: size {size(read):.2f} in, size {size(made):.2f} out"),
-        "second norm": Box(5.9, 5.4, 2.2, 0.9, label="Norm", role="key", fill=0.25,
-                           detail=f"Norm: size {size(made):.2f} in, size 1.00 out"),
-        "norm of the sum": Box(1.9, 7.9, 2.2, 0.9, label="Norm", shown=False),
-        "stream": Arrow(3, 0.6, 3, 9.5, role="data", strong=True),
-        "x": Text(2.6, 0.9, f"x: {size(x):.2f}", anchor="end"),
-        "sum": Text(2.6, 7.4, f"sum: {size(total):.2f}", anchor="end"),
-        "next": Text(2.6, 9.3, f"next x: {size(total):.2f}", anchor="end"),
-        "reads": Text(7.2, 3.35, f"reads {size(read):.2f}", anchor="start"),
-        "adds": Text(5.2, 6.45, "adds 1.00"),
+        "x": Text(2, 12, f"x: size {size(x):.2f}", anchor="start", role="data"),
+        "output": Text(2, rows[5] - 1 + 12, f"next x: size {size(total):.2f}", anchor="start",
+                       role="data"),
+        "sum": Box(0, rows[4], 24, 24, label="+"),
+        "to sum 0": Arrow(12, 25, 12, rows[4], role="data", strong=True),
+        "to sum 1": Arrow(171, rows[4] + 12, 24, rows[4] + 12, role="data"),
+        "to output 0": Arrow(12, rows[4] + 24, 12, rows[5] - 1, role="data", strong=True),
+        "size of sum": Text(19, rows[4] + 33, f"size {size(total):.2f}", anchor="start",
+                            role="data", small=True),
+        "way 0": Curve([12, 171, 171], [38, 38, 38], role="data"),
+        "to norm 1": Arrow(171, 38, 171, rows[1], role="data"),
+        "to sublayer 0": Arrow(171, rows[1] + 25, 171, rows[2], role="data"),
+        "to second 0": Arrow(171, rows[2] + 25, 171, rows[3], role="data"),
+        "way 1": Curve([171, 171, 171], [rows[3] + 25, rows[4] + 12, rows[4] + 12], role="data"),
+        "to sublayer 1": Arrow(0, 0, 0, 0, shown=False),
+        "to norm 0": Arrow(0, 0, 0, 0, shown=False),
     }  # fmt: skip
+    passed = (("norm", x, read), ("sublayer", read, made), ("second", made, norm(made)))
+    for y, (name, given, out) in zip(rows[1:], passed, strict=False):
+        shapes[name] = Box(
+            20, y, 302, 25, label="sub-layer F" if name == "sublayer" else "Norm",
+            role="value" if name == "sublayer" else "key", fill=0.25,
+            detail=f"size {size(given):.2f} in, size {size(out):.2f} out",
+        )  # fmt: skip
+        shapes[f"size of {name}"] = Text(
+            178, y + 34, f"size {size(out):.2f}", anchor="start", role="data", small=True
+        )
     return Seen(
         says(
             "norm at both ends: the stream comes with size {}, the sub-layer reads size {}, what "
@@ -307,7 +321,7 @@ def test_a_block_with_two_norms():
             "to",
             *(size(x), size(read), 1.0, size(total)),
         ),
-        Scene("", shapes, xlim=(0, 10), ylim=(0, 10)),
+        Scene("", shapes, xlim=(0, 322), ylim=(-2, 257)),
     )
 
 

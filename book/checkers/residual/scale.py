@@ -32,7 +32,8 @@ def _loss(x: Tensor, weights: Sequence[Tensor], pre: bool, seed: int) -> Tensor:
         branch = ((norm(x) if pre else x) @ up).relu() @ down
         x = x + branch if pre else norm(x + branch)
     logits = norm(x) @ (draw(DRAWS, WIDTH, WIDTH, seed=seed + 1) / WIDTH**0.5)
-    return logits.logsumexp(2).mean(1).sum() - logits[:, :, 0].mean(1).sum()
+    loss: Tensor = (logits.logsumexp(2) - logits[:, :, 0]).mean(1).sum()
+    return loss
 
 
 @functools.cache
