@@ -216,7 +216,8 @@ PARADOX = choice(
     right="B",
     because=(
         "The direct way is closed, but the gradient also comes through the branches. On its way "
-        "down it gains at every branch what it loses at the norm, but for two of d directions."
+        "down it gains at the branches what it loses at the norms, but for what the tokens do not "
+        "share."
     ),
     tempting={
         "A": (

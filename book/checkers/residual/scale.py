@@ -17,7 +17,7 @@ from book.checkers.residual.common import draw
 # --- exponent -------------------------------------------------------------------------------------
 
 DEPTHS = (4, 8, 16, 32, 64)
-WIDTH, TOKENS, DRAWS = 32, 8, 32
+WIDTH, TOKENS, DRAWS = 32, 8, 16
 
 
 def _loss(x: Tensor, weights: Sequence[Tensor], pre: bool, seed: int) -> Tensor:
