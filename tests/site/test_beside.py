@@ -26,6 +26,9 @@ def setup(app):
 """
 TEXT = "Every token asks the others for what it needs. " * 40
 NOTE = "```{margin} Why not one?\nBecause it is *short*.\n```"
+EXERCISE = f"""```{{raw}} html
+<div class="exercise admonition"><section><p>{TEXT}</p></section></div>
+```"""
 BOX = "(e) => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; }"
 
 
@@ -46,6 +49,7 @@ def small(tmp_path_factory):
     cells = [say("# A page\n\nA promise."), say(f"## Notes\n\n{TEXT}\n\n{NOTE}\n\n{TEXT}")]
     cells += [say("## Kept"), picture("keep", 340), say("\n\n".join([TEXT] * 4))]
     cells += [say("## Wide"), picture("wide", 1000), say("\n\n".join([TEXT] * 6))]
+    cells += [say(f"## An exercise\n\n{EXERCISE}")]
     kernel = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), folder / "03_x.ipynb")
     (folder / "first.md").write_text("# First\n", encoding="utf-8")
@@ -100,6 +104,17 @@ def test_on_a_phone_a_note_is_one_line_that_opens(page):
     left, _, right, _ = note.evaluate(BOX)
     assert left >= 0
     assert right <= 390
+
+
+@pytest.mark.parametrize("width", [390, 1240, 1920])
+def test_the_text_of_an_exercise_stays_in_its_box_beside_which_notes_stand(page, width):
+    tab = page(width)
+    box = tab.locator(".exercise")
+    box.scroll_into_view_if_needed()
+    left, _, right, _ = box.locator("p").evaluate(BOX)
+    around = box.evaluate(BOX)
+    assert around[0] < left
+    assert right < around[2]
 
 
 def test_a_kept_picture_stays_in_view_while_its_section_is_read(page):
