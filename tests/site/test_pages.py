@@ -188,3 +188,19 @@ def test_the_page_follows_the_colour_scheme_of_the_machine(visitor, scheme):
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     brightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
     assert brightness > 200 if scheme == "light" else brightness < 60
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_text_of_a_box_stays_in_its_box(visitor, width):
+    # A section of the chapter may reach into the margin; the one in a box may not.
+    page = visitor.open(CHAPTERS[4], viewport={"width": width, "height": 900})
+    boxes = page.locator("article div.admonition:has(section)")
+    assert boxes.count() > 5
+    outside = boxes.evaluate_all(
+        """(boxes) => boxes.flatMap((box) => {
+          const edge = box.getBoundingClientRect().right;
+          const parts = [...box.querySelectorAll("section, section > p")];
+          return parts.filter((e) => e.getBoundingClientRect().right > edge).map((e) => box.id);
+        })"""
+    )
+    assert outside == []
