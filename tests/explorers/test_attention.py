@@ -52,6 +52,7 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
     }
     corners["triangle"] = Polygon([(10, 0), (0, 10), (0, 0)], role="value", faint=True)
     corners["output"] = Dot(10 * first, 10 * second, "output", role="data", strong=True, size=2)
+    ones = [(n, str(n)) for n in (1, 2, 3)]
     fives = [(5, "5"), (10, "10")]
     return Seen(
         says(
@@ -59,7 +60,15 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
             "key {}. The output is ({}, {})",
             *(2, 1, 2, 1, first, 1, second, 2, 10 * first, 10 * second),
         ),
-        Scene("drag the query", plane, xlim=(-2.2, 3.4), ylim=(-2.2, 3.4), axes="cross"),
+        Scene(
+            "drag the query",
+            plane,
+            xlim=(-2.2, 3.4),
+            ylim=(-2.2, 3.4),
+            axes="cross",
+            xticks=ones,
+            yticks=ones,
+        ),
         Scene(
             "the output, a mean of the values",
             corners,
