@@ -72,7 +72,7 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
         Scene(
             "the output, a mean of the values",
             corners,
-            xlim=(-3.2, 12.4),
+            xlim=(-4.4, 12.4),
             ylim=(-2.6, 12),
             axes="cross",
             xticks=fives,
