@@ -45,7 +45,6 @@ NOT_COMPARED = {
     ("02_map", "timing"),
     ("03_softmax", "timing"),
     ("04_embeddings", "timing"),
-    ("05_attention", "timing"),
     ("06_activations", "timing"),
     ("07_feed_forward", "timing"),
     ("08_normalization", "timing"),
