@@ -72,7 +72,7 @@ def sizes(layers, post):
 
 def pipe(sizes, middle):
     """Corners of a pipe that is as wide as the logarithm, 1 for size 1 and 2 at most."""
-    places = np.linspace(0, len(sizes) - 1, 9)
+    places = np.linspace(0, len(sizes) - 1, 5)
     half = np.interp(places, np.arange(len(sizes)), np.log10(sizes)) / 8 + 1
     half = np.clip(half, 0.03, 2)
     y = 1.2 + 7.6 * places / (len(sizes) - 1)
