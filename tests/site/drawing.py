@@ -54,6 +54,17 @@ DRAWN = r"""() => {
     }
   }
 
+  // ---- texts that run out of the box they stand in
+  for (const box of document.querySelectorAll(".admonition:not(.tp-fold)")) {
+    const { left, right } = box.getBoundingClientRect();
+    for (const e of box.querySelectorAll("p, li, pre, table")) {
+      // What scrolls sideways within the box is cut off by that, and not sticking out.
+      if (!shown(e) || e.closest(".tp-table, .math-display, .highlight")) continue;
+      const at = e.getBoundingClientRect();
+      if (at.right > right + 1 || at.left < left - 1) say("runs out of its box", e, text(e));
+    }
+  }
+
   // ---- labels of pictures that cover one another or stick out
   const apart = (a, b) => a.right <= b.left || b.right <= a.left
     || a.bottom <= b.top || b.bottom <= a.top;

@@ -29,6 +29,11 @@ PLANTED = {
         ".box::after { content: 'Show more'; position: absolute; width: 1em; overflow: hidden }",
         "cut off: Show more",
     ),
+    "a text that runs out of the box it stands in": (
+        "<div class='admonition box'><p>An exercise</p></div>",
+        ".box { width: 20em; background: silver } .box p { margin-right: -10em }",
+        "runs out of its box: An exercise",
+    ),
     "two labels of a picture on one another": (
         "<div class='tp-explorer'><svg viewBox='0 0 100 50' width='100' height='50'>"
         "<text x='10' y='20'>query</text><text x='14' y='22'>key</text></svg></div>",
