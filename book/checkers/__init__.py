@@ -7,13 +7,16 @@ are in the module of its name, in the dictionary `EXERCISES`; `core` says how th
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
+from typing import Any
 
-from book.checkers.core import Answer, Exercise, Report, grade
+from book.checkers import core
+from book.checkers.core import Answer, Exercise, Report, every_case, grade
 from book.checkers.questions import Question, ask
 
-__all__ = ["check", "exercise", "exercises", "verdict"]
+__all__ = ["check", "exercise", "exercises", "inputs", "verdict"]
 
 _NO_TOPIC = ("core", "questions")
 
@@ -45,8 +48,27 @@ def exercise(name: str) -> Exercise:
     """
     known = exercises()
     if name not in known:
-        raise ValueError(f"no exercise is called {name!r}; there are {', '.join(sorted(known))}")
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        topic = [n for n in known if n.partition(".")[0] == name.partition(".")[0]]
+        raise ValueError(
+            f"no exercise is called {name!r}; there are, for example, "
+            f"{', '.join(near or topic or sorted(known)[:3])}"
+        )
     return known[name]
+
+
+def inputs(name: str, case: str) -> tuple[Any, ...]:
+    """The arguments of a case of the exercise called `topic.exercise`, made afresh.
+
+    A verdict says of a failing case how to have it again: `my_answer(*inputs(name, case))`.
+
+    Raises:
+        ValueError: if there is no such exercise, or it has no such case.
+    """
+    cases = {c.name: c for c in every_case(exercise(name))}
+    if case not in cases:
+        raise ValueError(f"{name} has no case {case!r}; it has {', '.join(repr(c) for c in cases)}")
+    return core.inputs_of(exercise(name), cases[case])
 
 
 def exercises() -> dict[str, Exercise]:

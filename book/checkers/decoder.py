@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
 
 
 def _draw(*shape: int, seed: int = 0) -> Tensor:
@@ -664,6 +664,10 @@ QK_NORM = Exercise(
             _qk(rotate=_rotate_halves),
         ),
     ),
+    spared=dict.fromkeys(
+        SIXTEEN_BITS,
+        "turning by complex numbers is right, and torch has none in 16 bits",
+    ),
 )
 
 
@@ -800,6 +804,10 @@ CACHED_STEP = Exercise(
             "The tables are for neighbouring features as pairs, (0, 1), (2, 3), and so on.",
             _step(rotate=_rotate_halves),
         ),
+    ),
+    spared=dict.fromkeys(
+        SIXTEEN_BITS,
+        "turning by complex numbers is right, and torch has none in 16 bits",
     ),
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import torch
@@ -99,8 +100,8 @@ GLU = Exercise(
         _glu_case("a transposed matrix", lambda: _draw(8, 3).T, -1),
         _glu_case("no rows", lambda: _draw(0, 4), -1),
         _glu_case("bfloat16", lambda: _draw(3, 8, dtype=torch.bfloat16), -1, tol=2e-2),
-        _glu_case("an odd size", lambda: _draw(4, 5), -1),
-        _glu_case("an odd size in dimension 0", lambda: _draw(5, 4), 0),
+        replace(_glu_case("an odd size", lambda: _draw(4, 5), -1), raises=ValueError),
+        replace(_glu_case("an odd size in dimension 0", lambda: _draw(5, 4), 0), raises=ValueError),
     ],
     variants=(_glu_by_slices, _glu_by_split),
     wrong=(

@@ -118,8 +118,7 @@ class Answered(Report):
 
     def _lines(self) -> list[str]:
         lines = [f"{self.name}: {self.says}"]
-        if self.looks_like:
-            lines.append(f"  {self.looks_like.name}: {self.looks_like.why}")
+        lines += [f"  {mistake.name}: {mistake.why}" for mistake in self.mistakes]
         return lines
 
 
@@ -145,7 +144,9 @@ def ask(name: str, question: Question, answer: object) -> Report:
     says = f"{given} is not it."
     if not question.choices:
         says = f"{given:.4g} is too {'large' if given > right else 'small'}."
-    return Answered(name, 1, ((question.cases[0].name, says),), known, says=says)
+    return Answered(
+        name, 1, ((question.cases[0].name, says),), (known,) if known else (), says=says
+    )
 
 
 def _number(value: object) -> bool:

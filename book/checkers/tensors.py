@@ -7,6 +7,7 @@ with one thing changed, so that its line shows the mistake.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -106,11 +107,11 @@ _BROADCAST = Exercise(
         _shapes("both are stretched, one is shorter", (5, 1, 4), (3, 1)),
         _shapes("a number and a vector", (), (5,)),
         _shapes("two numbers", (), ()),
-        _shapes("sizes that differ", (2, 3), (2, 4)),
-        _shapes("sizes that agree only at the left", (3, 4), (3,)),
-        _shapes("a size that divides the other", (4,), (2,)),
+        replace(_shapes("sizes that differ", (2, 3), (2, 4)), raises=ValueError),
+        replace(_shapes("sizes that agree only at the left", (3, 4), (3,)), raises=ValueError),
+        replace(_shapes("a size that divides the other", (4,), (2,)), raises=ValueError),
         _shapes("no numbers, and one", (0,), (1,)),
-        _shapes("no numbers, and two", (2, 0), (2, 2)),
+        replace(_shapes("no numbers, and two", (2, 0), (2, 2)), raises=ValueError),
     ],
     wrong=[
         WrongAnswer(

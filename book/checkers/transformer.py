@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
 
 Fn = Callable[[Tensor], Tensor]
 D = 6
@@ -174,6 +174,7 @@ ENCODER_LAYER = Exercise(
             _encoder_parallel,
         ),
     ],
+    spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the layer under test is in float64"),
 )
 
 
@@ -278,6 +279,7 @@ DECODER_LAYER = Exercise(
             _decoder_by(swapped=True),
         ),
     ],
+    spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the layer under test is in float64"),
 )
 
 

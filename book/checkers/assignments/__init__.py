@@ -52,7 +52,7 @@ def require(name: str, answer: core.Answer, part: str) -> None:
     known = questions()
     if name not in known:
         raise ValueError(f"no question is called {name!r}; there are {', '.join(sorted(known))}")
-    cases = [c.name for c in known[name].cases if part_of(c.name) == part]
+    cases = [c.name for c in core.every_case(known[name]) if part_of(c.name) == part]
     if not cases:
         raise ValueError(f"question {name!r} has no part {part!r}")
     # All cases, of all parts: the more of them, the surer the mistake is known.

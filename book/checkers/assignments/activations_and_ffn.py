@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -474,7 +475,7 @@ WIDEST = Exercise(
         Case("values: multiple of 1", lambda: (7, 1000, 1)),
         Case("corners: a budget that fits exactly", lambda: (64, 3 * 64 * 96, 32)),
         Case("corners: one parameter short", lambda: (64, 3 * 64 * 96 - 1, 32)),
-        Case("corners: nothing fits", lambda: (64, 3 * 64 * 31, 32)),
+        replace(Case("corners: nothing fits", lambda: (64, 3 * 64 * 31, 32)), raises=ValueError),
     ],
     variants=(_width(),),
     wrong=(
@@ -553,7 +554,7 @@ MERGE_FOR_SHARDS = Exercise(
         _merge_case("values: one device", 6, 4, 1),
         _merge_case("corners: a row for each device", 4, 3, 4),
         _merge_case("corners: a square, two devices", 6, 6, 2),
-        _merge_case("corners: rows that cannot be shared out", 7, 3, 2),
+        replace(_merge_case("corners: rows that cannot be shared out", 7, 3, 2), raises=ValueError),
     ],
     variants=(_merge_by_stack,),
     wrong=(

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, gradients
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
 
 
 def _apart(x: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
@@ -326,6 +326,7 @@ _QUANTISE = Exercise(
         ),
     ),
     variants=(_quantise_with(), _quantise_by_factor),
+    spared=dict.fromkeys(SIXTEEN_BITS, "a number between two steps goes either way"),
 )  # fmt: skip
 
 
@@ -709,6 +710,7 @@ _LOW_RANK = Exercise(
         _multiplied(_factors(left=1.0, right=0.0)),
         _multiplied(_factors(left=0.0, right=1.0)),
     ),
+    spared=dict.fromkeys(SIXTEEN_BITS, "torch decomposes no matrix in 16 bits"),
 )
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, thetas, turned_halves, turned_pairs
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
 
 # --- partial_rope ---------------------------------------------------------------------------------
 
@@ -117,6 +117,7 @@ _PARTIAL = Exercise(
         ),
     ),
     variants=(_partial_by_pairs, _partial_with()),
+    spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the text leaves the dtype open"),
 )  # fmt: skip
 
 
@@ -352,6 +353,10 @@ _TWO_D = Exercise(
         ),
     ),
     variants=(_two_d_with(), _two_d_one_after_the_other),
+    spared=dict.fromkeys(
+        SIXTEEN_BITS,
+        "turning by complex numbers is right, and torch has none in 16 bits",
+    ),
 )
 
 
@@ -451,6 +456,7 @@ _REPAIR = Exercise(
         ),
     ),
     variants=(_repair_with(), _repair_from_raw),
+    spared=dict.fromkeys(SIXTEEN_BITS, "turned by complex numbers, which torch lacks in 16 bits"),
 )  # fmt: skip
 
 

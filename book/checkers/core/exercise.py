@@ -1,0 +1,84 @@
+"""What an exercise is made of: an oracle, cases, named wrong answers, and what its text forbids."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import torch
+
+from book.checkers.core.forbidden import Rule
+
+Answer = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of arguments. `inputs` makes them afresh, since an answer may change them."""
+
+    name: str
+    inputs: Callable[[], tuple[Any, ...]]
+    tol: float = 1e-10
+    # Also compare the gradients with respect to the inputs that require one.
+    grad: bool = False
+    # What a right answer raises here. Any other exception of the oracle is a fault of the book.
+    raises: type[Exception] | None = None
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A mistake that people make, with its name and the reason why it is one."""
+
+    name: str
+    why: str
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise: its oracle, its cases, the named wrong answers, and other right answers.
+
+    `variants` are right answers written in another way; the tests require that they pass, so that
+    a checker asks for the result and not for one way to write it. Beside the cases each answer gets
+    the probes of `core.probes`, made from them; `spared` holds the probes that this exercise does
+    not have, with the reason. `rules` are what its text forbids.
+    """
+
+    title: str
+    oracle: Answer
+    cases: Sequence[Case]
+    wrong: Sequence[WrongAnswer]
+    variants: Sequence[Answer]
+    _: KW_ONLY
+    spared: Mapping[str, str] = field(default_factory=dict)
+    rules: Sequence[Rule] = ()
+    # In force while an answer runs: the chapters' own, whatever the session has.
+    default_dtype: torch.dtype = torch.float64
+
+
+def in_parts(factory: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Let a function that makes wrong answers out of parts be asked for two mistakes at once.
+
+    `factory(scaled=a)` and `factory(mask=b)` are two mistakes, so `factory(scaled=a, mask=b)` is
+    both. What it makes remembers what it was made of.
+    """
+
+    @functools.wraps(factory)
+    def made(*args: Any, **parts: Any) -> Answer:
+        answer = factory(*args, **parts)
+        answer.made_of = (factory, args, parts)  # type: ignore[attr-defined]
+        return answer
+
+    return made
+
+
+def both(one: Answer, other: Answer) -> Answer | None:
+    """The answer that makes the mistakes of `one` and `other`; None if that cannot be made."""
+    a, b = getattr(one, "made_of", None), getattr(other, "made_of", None)
+    if a is None or b is None or a[:2] != b[:2] or set(a[2]) & set(b[2]):
+        return None
+    factory, args, parts = a
+    answer: Answer = factory(*args, **parts, **b[2])
+    return answer
