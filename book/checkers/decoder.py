@@ -360,6 +360,11 @@ TOP_P = Exercise(
         _top_p_case("a very small nucleus", lambda: _draw(5, 8, seed=4), 1e-6),
         _top_p_case("nearly everything", lambda: _draw(2, 6, seed=5), 0.999999),
         _top_p_case("float32", lambda: _draw(3, 9, seed=6).float(), 0.7),
+        _top_p_case(
+            "half of it in one token, and half is asked for",
+            lambda: torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64).log(),
+            0.5,
+        ),
         _top_p_case("large logits", lambda: 1000 + _draw(3, 9, seed=7), 0.5),
     ],
     variants=(_top_p_by_rank, _filter(first=False)),

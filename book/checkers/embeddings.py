@@ -356,6 +356,11 @@ def _numbers(x: Tensor) -> Tensor:
     return torch.arange(x.shape[0], dtype=x.dtype)[:, None]
 
 
+def _of_order(x: Tensor) -> Tensor:
+    """The same number everywhere: under another order all entries grow, or all fall."""
+    return torch.ones_like(x) * (_numbers(x) * x).sum()
+
+
 def _function(name: str, f: Rows, order: tuple[int, ...] = (2, 0, 3, 1), width: int = 3) -> Case:
     return Case(name, lambda: (f, _draw(len(order), width), torch.tensor(order)))
 
@@ -376,6 +381,8 @@ _EQUIVARIANCE = Exercise(
         _function("rows sorted", lambda x: x.sort(0).values),
         _function("attention, two rows exchanged", _attention, (1, 0, 2)),
         _function("a change of 1e-3 in row 0", lambda x: x + 1e-3 * (_numbers(x) == 0)),
+        _function("a number of the order, for every row", _of_order),
+        _function("its negative, for every row", lambda x: -_of_order(x)),
         _function("running mean of the sines", lambda x: x.sin().cumsum(0) / (1 + _numbers(x))),
     ],
     wrong=[

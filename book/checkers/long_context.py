@@ -454,6 +454,7 @@ RAMP_GAP = Exercise(
         _case(64, 1e4, 16.0, 2048, name="64 features, scale 16"),
         _case(128, 1e6, 4.0, 32768, name="base 1,000,000, scale 4"),
         _case(16, 100.0, 8.0, 128, name="no pair with 32 turns"),
+        _case(16, 10.0, 8.0, 1024, name="no pair with less than a turn"),
     ],
     [
         WrongAnswer(

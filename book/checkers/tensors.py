@@ -578,6 +578,7 @@ _SAME = Exercise(
         _pair("differences below tol", [1.0, 2.0], [1.0 + 5e-7, 2.0 - 5e-7]),
         _pair("the last number too large", [1.0, 2.0, 3.1], [1.0, 2.0, 3.0]),
         _pair("the last number too small", [1.0, 2.0, 2.9], [1.0, 2.0, 3.0]),
+        _pair("a difference of exactly tol", [1.0, 2.25], [1.0, 2.0], 0.25),
         _pair("errors that cancel", [1.1, 1.9], [1.0, 2.0]),
         _pair("all numbers too small", [0.9, 1.9], [1.0, 2.0]),
         _pair("one small error among a thousand", [*[0.0] * 999, 2e-6], [0.0] * 1000),

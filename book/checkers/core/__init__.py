@@ -47,7 +47,7 @@ def every_case(exercise: Exercise) -> list[Case]:
 
 def inputs_of(exercise: Exercise, case: Case) -> tuple[Any, ...]:
     """The arguments of a case, made under the conditions of a run."""
-    with fair(exercise.default_dtype):
+    with fair(case.default_dtype or exercise.default_dtype):
         return case.inputs()
 
 
@@ -72,13 +72,13 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
             return Report(name, len(got), (), attempted=False)
         want = [expected(exercise, case, names) for case in cases]
         failures = _failures(cases, want, got)
-        total, left = len(cases), []
+        left: list[str] = []
+        probing = not failures
         if not failures:
             # Only an answer that is right so far can be told something new by the probes.
             left = [note for o in got for note in o.left]
             cases, want, got = _probe(exercise, answer, names, want, watch)
             failures = _failures(cases, want, got)
-            total += len(cases)
     notes = tuple(dict.fromkeys([*left, *(note for o in got for note in o.left)]))
     if failures:
         found = mistakes(
@@ -86,15 +86,16 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
         )
         return Report(
             name,
-            total,
+            len(exercise.cases),
             tuple((case.name, difference.text) for _, case, difference in failures),
             found.names,
             either=found.either,
+            probing=probing,
             again=_again(name, exercise, names, *failures[0][1:]),
             notes=notes,
         )
     refused = _forbidden(exercise, answer, names)
-    return Report(name, total, (), refused=refused, notes=notes)
+    return Report(name, len(exercise.cases), (), refused=refused, notes=notes)
 
 
 def _all(

@@ -25,6 +25,8 @@ class Case:
     grad: bool = False
     # What a right answer raises here. Any other exception of the oracle is a fault of the book.
     raises: type[Exception] | None = None
+    # In place of the exercise's own.
+    default_dtype: torch.dtype | None = None
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class Probe:
     cases: int = 2
     # The oracle's result on the case itself is what is expected.
     same_values: bool = False
+    default_dtype: torch.dtype | None = None
 
 
 def _laid_out(x: torch.Tensor) -> torch.Tensor:
@@ -77,6 +78,14 @@ PROBES = (
     Probe("float32", "the same in float32", _as(torch.float32), tol=1e-5),
     Probe("bfloat16", "the same in bfloat16", _as(torch.bfloat16), tol=5e-2, cases=1),
     Probe("float16", "the same in float16", _as(torch.float16), tol=1e-2, cases=1),
+    # What an answer makes takes its dtype from the arguments, or from what the text says.
+    Probe(
+        "default dtype",
+        "the same, where torch makes float32 if it is not told",
+        lambda x: x,
+        cases=1,
+        default_dtype=torch.float32,
+    ),
     # A result that was kept, by shape or by place, is now another one's.
     Probe("other values", "with the numbers in other places", _other_values),
     Probe("again", "once more, after all others", lambda x: x, cases=1, same_values=True),
@@ -122,6 +131,8 @@ def _probes_of(exercise: Exercise) -> Made:
 
 def _concerns(probe: Probe, case: Case, default_dtype: torch.dtype) -> bool:
     """Whether the probe changes something in the case, or wants nothing changed."""
+    if probe.default_dtype is not None:
+        return True
     with fair(default_dtype):
         before = case.inputs()
     tensors = list(_tensors_in(before))
@@ -144,7 +155,14 @@ def _case(probe: Probe, case: Case) -> Case:
     # Gradients in 16 bits are what rounding makes of them.
     grad = case.grad and probe.name not in ("bfloat16", "float16")
     tol = case.tol if probe.tol is None else max(probe.tol, case.tol)
-    return replace(case, name=f"{case.name}, {probe.says}", inputs=inputs, tol=tol, grad=grad)
+    return replace(
+        case,
+        name=f"{case.name}, {probe.says}",
+        inputs=inputs,
+        tol=tol,
+        grad=grad,
+        default_dtype=probe.default_dtype,
+    )
 
 
 def _tensors_in(value: Any) -> Any:

@@ -19,6 +19,8 @@ class Report:
     # Whether it looks like one of the mistakes or another, and not like all of them at once.
     either: bool = False
     attempted: bool = True
+    # Every case that is written is right, and what fails is made from those.
+    probing: bool = False
     # How to see the first failing case again: its arguments, and a line that makes them.
     again: tuple[str, ...] = ()
     # What the answer leaves changed in the session.
@@ -48,10 +50,10 @@ class Report:
             return [f"{self.name}: right in all {self.total} cases.", *notes]
         if self.refused:
             return [f"{self.name}: not yet. {self.refused}", *notes]
-        lines = [
-            f"{self.name}: not yet. "
-            f"{self.total - len(self.failures)} of {self.total} cases are right."
-        ]
+        right = f"{self.total - len(self.failures)} of {self.total} cases are right."
+        if self.probing:
+            right = f"All {self.total} cases are right, but not:"
+        lines = [f"{self.name}: not yet. {right}"]
         for k, (case, what) in enumerate(self.failures[:3]):
             lines.append(f"  {case}: {what}")
             if k == 0:

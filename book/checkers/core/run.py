@@ -66,7 +66,7 @@ def run(
     Raises:
         KeyboardInterrupt: the reader's own.
     """
-    with fair(default_dtype) as left:
+    with fair(case.default_dtype or default_dtype) as left:
         outcome = _run(answer, case, names, watch)
     if not left:
         return outcome

@@ -1,0 +1,119 @@
+"""Every solution of the book with one operation changed is rejected, or means the same.
+
+The changed solutions that still pass are listed in `edits_that_mean_the_same.yml`, with the reason
+why they are right, or cannot be told from right ones.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib
+import io
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from book.chapters import chapters, read, tags, topic
+from book.checkers import core, exercises
+from book.checkers.questions import Question
+from book.edits import edits
+from book.measured import record
+
+SAME = Path(__file__).with_name("edits_that_mean_the_same.yml")
+FUNCTIONS = {name: e for name, e in exercises().items() if not isinstance(e, Question)}
+
+
+@functools.cache
+def same():
+    """Exercise -> changed line -> why it is right all the same."""
+    return yaml.safe_load(SAME.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def solutions():
+    """Exercise -> its solution as (setup of its chapter, what defines the answer, the answer)."""
+    found = {}
+    for path in chapters():
+        setup = [c.source for c in read(path).cells if "setup" in tags(c)]
+        for cell in read(path).cells:
+            if "solution" not in tags(cell):
+                continue
+            tree = ast.parse(cell.source)
+            (call,) = (
+                n for n in ast.walk(tree)
+                if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "check"
+            )  # fmt: skip
+            # What only prints, or draws, is no part of the answer.
+            kept = [n for n in tree.body if not isinstance(n, ast.Expr)]
+            definitions = "\n".join(ast.unparse(n) for n in kept)
+            found[call.args[0].value] = topic(path), setup, definitions, ast.unparse(call.args[1])
+    return found
+
+
+def space(of):
+    """The names that a solution may use: its chapter's imports, and the parts of its chapter."""
+    name, setup, *_ = solutions()[of]
+    library = vars(importlib.import_module(f"transformer_parts.{name}"))
+    names = {k: v for k, v in library.items() if not k.startswith("__")}
+    dtype = torch.get_default_dtype()
+    try:
+        for cell in setup:
+            exec(compile(cell, "<setup>", "exec"), names)
+    finally:
+        torch.set_default_dtype(dtype)
+    return names
+
+
+def built(source, names, answer):
+    scope = dict(names)
+    exec(compile(source, "<solution>", "exec"), scope)
+    return eval(answer, scope)
+
+
+def verdict(exercise, answer):
+    # An edited solution warns, prints and divides by zero.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return core.grade("edited", exercise, answer)
+
+
+def changed_lines(before, after):
+    """The lines of `after` that are not those of `before`, as one text."""
+    old = ast.unparse(ast.parse(before)).splitlines()
+    return " / ".join(line.strip() for line in after.splitlines() if line not in old)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_solution_with_one_operation_changed_is_rejected(name):
+    _, _, source, answer = solutions()[name]
+    names = space(name)
+    # Names of mistakes are no matter of this, and cost most of the time.
+    exercise = dataclasses.replace(FUNCTIONS[name], wrong=())
+    core.keep(exercise)
+    assert verdict(exercise, built(source, names, answer)).passed
+    made, passed = 0, {}
+    for edit in edits(source):
+        try:
+            wrong = built(edit.source, names, answer)
+        except Exception:  # it does not even begin
+            continue
+        made += 1
+        if verdict(exercise, wrong).passed:
+            passed[changed_lines(source, edit.source)] = edit.what
+    known = same().get(name, {})
+    record("edits", name, {"made": made, "passed": len(passed)})
+    assert passed.keys() - known.keys() == set(), "pass, and nothing says why"
+    assert known.keys() - passed.keys() == set(), "are rejected now"
+
+
+def test_every_exercise_has_edits_and_each_that_means_the_same_has_a_reason():
+    for name in FUNCTIONS:
+        assert len(edits(solutions()[name][2])) >= 1, name
+    for name, lines in same().items():
+        assert name in FUNCTIONS
+        for line, why in lines.items():
+            assert len(why.split()) >= 3, (name, line)
