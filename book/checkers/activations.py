@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 # An honest float64 answer differs from the oracle by rounding only.
 EXACT = 1e-11
@@ -249,6 +249,7 @@ def _density(x: Tensor) -> Tensor:
     return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
+@in_parts
 def _gelu_slope(
     *,
     gate: Callable[[Tensor], Tensor] = torch.special.ndtr,
@@ -375,6 +376,7 @@ SWISH_CASES = [
 ]
 
 
+@in_parts
 def _swish_parts(
     *,
     dx: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda x, b, s: s * (1 + b * x * (1 - s)),

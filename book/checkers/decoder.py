@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 
 def _draw(*shape: int, seed: int = 0) -> Tensor:
@@ -23,6 +23,7 @@ def _draw(*shape: int, seed: int = 0) -> Tensor:
 # --- Parameters of a published model --------------------------------------------------------------
 
 
+@in_parts
 def _count(
     embedding: Callable[[int, int, bool], int] = lambda v, d, tied: (2 - tied) * v * d,
     projections: Callable[[int, int, int, int], int] = lambda d, h, g, dh: 2 * d * dh * (h + g),
@@ -148,6 +149,7 @@ PARAMETER_COUNT = Exercise(
 # --- Reading a configuration ----------------------------------------------------------------------
 
 
+@in_parts
 def _read(
     head_dim: Callable[[dict[str, Any]], int] | None = None,
     kv_heads: Callable[[dict[str, Any]], int] | None = None,
@@ -302,6 +304,7 @@ READ_CONFIG = Exercise(
 # --- Top-p ----------------------------------------------------------------------------------------
 
 
+@in_parts
 def _filter(
     keeps: Callable[[Tensor, float], Tensor] = lambda p, P: p.cumsum(-1) - p < P,
     first: bool = True,
@@ -525,6 +528,7 @@ def _rms(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x, x.shape[-1:], gain, eps)
 
 
+@in_parts
 def _qk(
     norm: Norm = _rms,
     rotate: Callable[[Tensor, Tensor, Tensor], Tensor] = _rotate,
@@ -679,6 +683,7 @@ QK_NORM = Exercise(
 # --- One step with a cache ------------------------------------------------------------------------
 
 
+@in_parts
 def _step(
     position: Callable[[int], int] = lambda s: s,
     key_position: Callable[[int], int] | None = None,

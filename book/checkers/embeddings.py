@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 F64 = torch.float64
 
@@ -240,6 +240,7 @@ def _shift_oracle(offset: float, d_model: int, base: float) -> Tensor:
 Block = Callable[[float, float], list[list[float]]]
 
 
+@in_parts
 def _shift(
     *,
     block: Block = lambda c, s: [[c, -s], [s, c]],
@@ -526,6 +527,7 @@ def _tied_oracle(weight: Tensor, tokens: Tensor, h: Tensor) -> tuple[Tensor, Ten
     return F.embedding(tokens, weight) * weight.shape[1] ** 0.5, F.linear(h, weight)
 
 
+@in_parts
 def _tied(
     embed: Callable[[Tensor, float], Tensor] = lambda rows, d: rows * math.sqrt(d),
     head: Callable[[Tensor, float], Tensor] = lambda scores, d: scores,

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 EXACT = 1e-11
 
@@ -383,6 +383,7 @@ def _width_oracle(d_model: int, multiple_of: int, factor: float | None) -> int:
     return multiple_of * math.ceil(Fraction(hidden, multiple_of))
 
 
+@in_parts
 def _width(
     hidden: Callable[[int], float] = lambda d: 8 * d // 3,
     scaled: Callable[[float, float], float] = lambda h, factor: int(factor * h),

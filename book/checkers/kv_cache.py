@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 EXACT = 1e-11
 
@@ -157,6 +157,7 @@ def _causal(t: int, s: int, offset: int) -> Tensor:
     return torch.ones(t, s, dtype=torch.bool).tril(offset)
 
 
+@in_parts
 def _mask_with(
     causal: Callable[[int, int], Tensor] = lambda t, s: _causal(t, s, s - t),
     keys: Callable[[Tensor, int], Tensor] = lambda tokens, t: tokens[:, None, None, :],
@@ -281,6 +282,7 @@ def _step_one_by_one(
     return torch.cat(outs, 2), keys, values
 
 
+@in_parts
 def _step_with(
     *,
     first: Callable[[int, int], int] = lambda a, t: a,
@@ -503,6 +505,7 @@ def _max_batch(
     return max(0, math.floor(free / one))
 
 
+@in_parts
 def _batch_with(
     free: Callable[..., float] = lambda memory, parameters, b: memory - parameters * b,
     per_token: Callable[..., float] = lambda layers, g, d, b: 2 * layers * g * d * b,
@@ -602,6 +605,7 @@ def _intensity(
     return flops / (numbers * dtype_bytes)
 
 
+@in_parts
 def _intensity_with(
     flops: Callable[..., float] = lambda h, t, s: 4 * h * t * s,
     numbers: Callable[..., float] = lambda h, g, t, s: 2 * g * s + 2 * h * t,

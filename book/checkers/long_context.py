@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
 
 Number = Callable[..., float]
 
@@ -103,6 +103,7 @@ def _wavelength(k: int, d: int, base: float) -> float:
     return 2 * math.pi * math.exp(2 * k / d * math.log(base))
 
 
+@in_parts
 def _kept_share(
     turns: Number = lambda k, d, b, length: length / _wavelength(k, d, b),
     share: Number = lambda r, alpha, beta: _clamp((r - alpha) / (beta - alpha)),
@@ -198,6 +199,7 @@ def _dynamic_base(base: float, d: int, n: int, length: int) -> float:
     return base * math.pow(max(n, length) / length, d / (d - 2))
 
 
+@in_parts
 def _dynamic_scores(
     new_base: Number = _dynamic_base,
     key_base: Number | None = None,
@@ -298,6 +300,7 @@ DYNAMIC_SCORES = Exercise(
 # --- YaRN's tables --------------------------------------------------------------------------------
 
 
+@in_parts
 def _yarn_tables(
     mixed: Callable[[Tensor, Tensor, float], Tensor] = lambda f, w, s: (1 - w) * f / s + w * f,
     factor: Callable[[float], float] = lambda s: 1 + 0.1 * math.log(s),
@@ -407,6 +410,7 @@ def _paper_share(k: int, d: int, base: float, length: int) -> float:
     return _clamp((length / _wavelength(k, d, base) - 1) / 31)
 
 
+@in_parts
 def _code_share(
     lower: Callable[[float], float] = math.floor, upper: Callable[[float], float] = math.ceil
 ) -> Number:
@@ -421,6 +425,7 @@ def _code_share(
 _CODE_SHARE = _code_share()
 
 
+@in_parts
 def _ramp_gap(
     paper: Number = _paper_share,
     code: Number = _CODE_SHARE,
@@ -514,6 +519,7 @@ RAMP_GAP = Exercise(
 # --- ALiBi ----------------------------------------------------------------------------------------
 
 
+@in_parts
 def _alibi_bias(
     slope: Number = lambda h, heads: 2.0 ** (-8 * h / heads),
     penalty: Number = lambda i, j: j - i,

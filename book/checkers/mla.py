@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 EXACT = 1e-11
 
@@ -64,6 +64,7 @@ def _absorbed_case(name: str, *sizes: int, scale: float = 1.0) -> Case:
     return Case(name, inputs, EXACT, grad=True)
 
 
+@in_parts
 def _absorbed(
     query: Callable[[Tensor, Tensor], Tensor] = lambda q, w: q @ w.mT,
     scale: Callable[[int, int, int], float] = lambda d_h, d_r, d_c: (d_h + d_r) ** -0.5,
@@ -191,6 +192,7 @@ def _root(u: Tensor, eps: float) -> Tensor:
     return (u.square().mean(-1, keepdim=True) + eps).sqrt()
 
 
+@in_parts
 def _entry(
     cut: Callable[[Tensor, int], tuple[Tensor, Tensor]] = lambda u, n: (u[..., :n], u[..., n:]),
     norm: Entry = lambda c, k, gain, eps: (gain * c / _root(c, eps), k),
@@ -296,6 +298,7 @@ def _between_oracle(w_q: Tensor, w_uk: Tensor, i: int, j: int, theta: Tensor) ->
     return (w_q @ _rotation(i, theta).T) @ (w_uk @ _rotation(j, theta).T).T
 
 
+@in_parts
 def _between(
     angle: Callable[[int, int], int] = lambda i, j: i - j,
     halves: bool = False,
@@ -397,6 +400,7 @@ def _gqa_oracle(num_heads: int, num_kv_heads: int, head_dim: int) -> tuple[Tenso
     return w_uk, w_uv
 
 
+@in_parts
 def _gqa(
     group: Callable[[int, int, int], int] = lambda h, H, G: h * G // H,
     keys: Callable[[int, int], int] = lambda g, G: g,
@@ -483,6 +487,7 @@ def _saving_oracle(
     return 1.0 - (c + k) * bits / (other * gqa_bits)
 
 
+@in_parts
 def _saving(
     mla: Callable[[int, int], int] = lambda rank, rope: rank + rope,
     gqa: Callable[[int, int], int] = lambda heads, dim: 2 * heads * dim,
@@ -563,6 +568,7 @@ def _rank_oracle(budget: int, layers: int, tokens: int, rope_dim: int, bits: int
     return rank
 
 
+@in_parts
 def _rank(
     numbers: Callable[[int, int, int, int], float] = lambda n, layers, tokens, bits: (
         8 * n / (layers * tokens * bits)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 EPS = 1e-5
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
@@ -334,6 +334,7 @@ LAYER_NORM_CASES = [
 ]
 
 
+@in_parts
 def _layer(
     *,
     centre: Statistic = _centred,
@@ -433,6 +434,7 @@ RMS_NORM_CASES = [
 ]
 
 
+@in_parts
 def _rms(
     *,
     centre: Statistic = _as_it_is,
@@ -925,6 +927,7 @@ def _bessel(var: Tensor, n: int) -> Tensor:
     return _divided(var * n, n - 1)
 
 
+@in_parts
 def _batch(
     *,
     axes: Axes = _all_but_channels,

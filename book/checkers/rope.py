@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
 EXACT = 1e-10
@@ -135,6 +135,7 @@ def _apply(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
     return torch.einsum("...tj,tij->...ti", h, matrices).to(x.dtype)
 
 
+@in_parts
 def _pairwise(
     *,
     angles: Callable[[Tensor, int, float, torch.dtype], Tensor] = _angles,
@@ -373,6 +374,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, position_ids: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+@in_parts
 def _attend(
     *,
     turn_q: Answer = _apply,

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
 EXACT = 1e-11
@@ -54,6 +54,7 @@ def _by_logsumexp(x: Tensor, dim: int) -> Tensor:
     return torch.exp(h - torch.logsumexp(h, dim, keepdim=True)).to(x.dtype)
 
 
+@in_parts
 def _softmax_with(
     *,
     shift: Callable[[Tensor, int], Tensor | float] = lambda h, dim: h.detach().amax(
@@ -366,6 +367,7 @@ def _as_mixture(logits: Tensor, target: Tensor, label_smoothing: float) -> Tenso
     return (1 - label_smoothing) * plain - label_smoothing * logs.mean()
 
 
+@in_parts
 def _loss_with(
     *,
     logs: Callable[[Tensor], Tensor] = lambda z: torch.log_softmax(z, 1),
@@ -476,6 +478,7 @@ def _merge(m1: Tensor, s1: Tensor, o1: Tensor, m2: Tensor, s2: Tensor, o2: Tenso
     return (share.unsqueeze(-2) @ torch.stack(averages, -2)).squeeze(-2)
 
 
+@in_parts
 def _merge_with(
     *,
     base: Callable[[Tensor, Tensor], Tensor] = torch.maximum,

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 Shape = tuple[int, ...]
 Numbers = Tensor | list[float] | list[list[float]]
@@ -706,6 +706,7 @@ def _half_gradient(x: Tensor) -> Tensor:
     return 0.5 * (y + y.detach())
 
 
+@in_parts
 def _agrees(inputs: Sequence[Tensor], *, atol: float = 1e-10, grad: bool = True) -> Answer:
     """A test that compares with torch; what the weak ones leave out is an option."""
 

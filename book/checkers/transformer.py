@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 Fn = Callable[[Tensor], Tensor]
 D = 6
@@ -183,6 +183,7 @@ ENCODER_LAYER = Exercise(
 Look = Callable[[Tensor, Tensor], Tensor]
 
 
+@in_parts
 def _decoder_by(
     step: Callable[[Tensor, Fn, Fn, bool], Tensor] = _right_step,
     order: Sequence[int] = (0, 1, 2),
@@ -542,6 +543,7 @@ def _greedy_in_lists(
     return torch.tensor(rows)
 
 
+@in_parts
 def _greedy_with(
     *,
     keep_start: bool = False,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, each, gradients
-from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 
 Pair = tuple[Tensor, Tensor]
 Map = Callable[[Tensor], Tensor]
@@ -28,6 +28,7 @@ def _hard_swish(x: Tensor) -> Pair:
     return F.hardswish(x), each(F.hardswish, x)
 
 
+@in_parts
 def _pieces(
     value: Map = lambda x: x * (x + 3) / 6,
     slope: Map = lambda x: (2 * x + 3) / 6,
@@ -118,6 +119,7 @@ def _phi(x: Tensor) -> Tensor:
     return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
+@in_parts
 def _geglu(
     slope: Map = lambda g: torch.special.ndtr(g) + g * _phi(g),
     value: Map = F.gelu,
@@ -208,6 +210,7 @@ def _mish_grad(x: Tensor) -> Tensor:
     return each(F.mish, x)
 
 
+@in_parts
 def _mish(
     softplus: Map = F.softplus,
     inner: Map = torch.sigmoid,
@@ -290,6 +293,7 @@ def _along(weight: Tensor, x: Tensor, dim: int = 1) -> Tensor:
     return weight.reshape([-1 if i == dim else 1 for i in range(x.dim())])
 
 
+@in_parts
 def _prelu(
     positive: Callable[[Tensor], Tensor] = lambda x: x > 0,
     of_w: Callable[[Tensor, Tensor], Tensor] = lambda g, x: g * x.clamp(max=0),
@@ -375,6 +379,7 @@ def _quick_gelu(x: Tensor) -> Pair:
     return _quick(x), each(_quick, x)
 
 
+@in_parts
 def _quick_with(
     k: float = 1.702,
     sigmoid: Map = torch.sigmoid,
@@ -450,6 +455,7 @@ def _widest(d_model: int, budget: int, multiple: int) -> int:
     return best
 
 
+@in_parts
 def _width(
     matrices: int = 3, up: bool = False, refuse: bool = True, real: bool = False
 ) -> Callable[[int, int, int], int]:
@@ -601,6 +607,7 @@ def _ffn_backward(
     )  # fmt: skip
 
 
+@in_parts
 def _ffn(
     gate: Callable[[Tensor, Tensor], Tensor] = lambda d, h: d * (h > 0),
     hidden: Map = F.relu,

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, gradients
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 
 def _apart(x: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
@@ -34,6 +34,7 @@ def _ring_write(buffer: Tensor, new: Tensor, seen: int) -> Tensor:
     return out
 
 
+@in_parts
 def _ring_with(
     slots: Callable[[int, int, int], Tensor] = lambda seen, t, w: torch.arange(seen, seen + t) % w,
     keep: Callable[[Tensor, int], slice] = lambda new, w: slice(max(0, new.shape[2] - w), None),
@@ -213,6 +214,7 @@ def _quantise(x: Tensor) -> tuple[Tensor, Tensor]:
     return out, scales
 
 
+@in_parts
 def _quantise_with(
     largest: Callable[[Tensor], Tensor] = lambda x: x.abs().amax((-2, -1), keepdim=True),
     steps: float = 127.0,
@@ -345,6 +347,7 @@ def _bound(q: Tensor, scale: Tensor) -> Tensor:
     return out
 
 
+@in_parts
 def _bound_with(
     size: Callable[[Tensor], Tensor] = lambda q: q.abs().sum(-1, keepdim=True),
     step: float = 0.5,
@@ -420,6 +423,7 @@ def _grouped_backward(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor) -> tupl
     return gradients(_grouped, grad_out, q, k, v)
 
 
+@in_parts
 def _grouped_backward_with(
     spread: Callable[[Tensor, int], Tensor] = lambda x, n: x.repeat_interleave(n, 1),
     gather: Callable[[Tensor, int], Tensor] = lambda x, g: _apart(x, 1, (g, -1)).sum(2),
@@ -534,6 +538,7 @@ def _longest(
     return low
 
 
+@in_parts
 def _longest_with(
     short: Callable[[float, int, int], float] = lambda rows, f, w: rows / (f + w),
     long: Callable[[float, int, int, int], float] = lambda rows, f, w, n: (rows - w * n) / f,
@@ -641,6 +646,7 @@ def _sizes(weight: Tensor, rank: int) -> tuple[Tensor, float]:
     return _best(weight, rank)[0], (s[:rank].sum() / s.sum()).item()
 
 
+@in_parts
 def _factors(
     choose: Callable[[Tensor, int], Tensor] = lambda s, r: torch.arange(r),
     left: float = 0.5,
@@ -730,6 +736,7 @@ def _absorb(w_v: Tensor, w_o: Tensor, num_heads: int, num_kv_heads: int) -> Tens
     return out
 
 
+@in_parts
 def _absorb_with(
     spread: Callable[[Tensor, int], Tensor] = lambda x, n: x.repeat_interleave(n, 0),
     cut: Callable[[Tensor, int], Tensor] = lambda w, h: _apart(w, 1, (h, -1)).permute(1, 2, 0),
@@ -820,6 +827,7 @@ def _band(a: int, t: int, window: int) -> Tensor:
     return (distance >= 0) & (distance < window)
 
 
+@in_parts
 def _decode_with(
     mask: Callable[[int, int, int], Tensor] = _band,
     trim: str = "after",

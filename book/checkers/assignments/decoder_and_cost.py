@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 INF = math.inf
 
@@ -35,6 +35,7 @@ def _min_p(logits: Tensor, min_p: float) -> Tensor:
     return rows.reshape(logits.shape)
 
 
+@in_parts
 def _min_p_with(
     keep: Callable[[Tensor, float], Tensor],
     fill: float = -INF,
@@ -126,6 +127,7 @@ def _penalty(logits: Tensor, tokens: Tensor, penalty: float) -> Tensor:
     return out
 
 
+@in_parts
 def _penalty_with(
     change: Callable[[Tensor, float], Tensor] = lambda z, p: torch.where(z > 0, z / p, z * p),
     own: bool = True,
@@ -233,6 +235,7 @@ def _speculative(p: Tensor, q: Tensor, drafted: int, u: float, r: float) -> tupl
     return False, _inverse([max(x - y, 0.0) for x, y in zip(a, b, strict=True)], r)
 
 
+@in_parts
 def _speculative_with(
     ratio: Callable[[float, float], float] = lambda p, q: p / q,
     residual: Callable[[Tensor, Tensor], Tensor] = lambda p, q: (p - q).clamp(min=0),
@@ -325,6 +328,7 @@ def _expected(p: Tensor, q: Tensor, drafts: int) -> float:
     return float(sum(a**i for i in range(drafts + 1)))
 
 
+@in_parts
 def _expected_with(
     rate: Callable[[Tensor, Tensor], float] = lambda p, q: 1 - (p - q).abs().sum().item() / 2,
     tokens: Callable[[float, int], float] = lambda a, n: (
@@ -405,6 +409,7 @@ def _moe(
     return rest + num_layers * experts * expert, rest + num_layers * top_k * expert
 
 
+@in_parts
 def _moe_with(
     table: int = 1,
     matrices: int = 3,
@@ -498,6 +503,7 @@ def _take(shapes: Shapes, state: dict[str, Tensor], prefix: str) -> tuple[list[T
     return tensors, bad
 
 
+@in_parts
 def _take_with(
     key: Callable[[str, str], str] = lambda name, prefix: name.removeprefix(prefix),
     own: Callable[[str, str], bool] = lambda name, prefix: name.startswith(prefix),
@@ -616,6 +622,7 @@ def _moe_intensity(
     return flops / moved
 
 
+@in_parts
 def _moe_intensity_with(
     read: Callable[[int, int, int], int] = lambda t, e, k: min(e, t * k),
     rows: Callable[[int, int], int] = lambda t, k: t * k,
@@ -697,6 +704,7 @@ def _step(
     return total + 6 * tokens * head_weights
 
 
+@in_parts
 def _step_with(
     again: Callable[..., int] = lambda t, b, n, h, r: 2 * t * b * r,
     plain: Callable[..., int] = lambda t, b, n, h: 6 * t * (n * b + h),
@@ -767,6 +775,7 @@ def _busy(rows: int, columns: int, tile_rows: int, tile_columns: int, processors
     return rows * columns / (waves * processors * tile_rows * tile_columns)
 
 
+@in_parts
 def _busy_with(
     cut: Callable[[float], int] = math.ceil,
     waves: Callable[[float], float] = math.ceil,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, gradients
-from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
 
 
 def _tokens(*shape: int, high: int = 7, seed: int = 0) -> Tensor:
@@ -46,6 +46,7 @@ def _table(length: int, d: int, halves: bool = False, step: int = 2) -> Tensor:
     return table
 
 
+@in_parts
 def _embed(
     scale: Callable[[int], float] = math.sqrt,
     first: Callable[[int], int] = lambda offset: offset,
@@ -137,6 +138,7 @@ def _move_back(encodings: Tensor, k: float, base: float) -> Tensor:
     return torch.view_as_real(turned).flip(-1).flatten(-2)
 
 
+@in_parts
 def _turned(
     sign: float = 1.0, halves: bool = False, step: float = 1.0, one_angle: bool = False,
     base: float | None = None, shear: float = 1.0,
@@ -225,6 +227,7 @@ def _tied_backward(
     return torch.autograd.grad(total, w)[0]
 
 
+@in_parts
 def _tied(
     lookup: bool = True, head: bool = True, scale: Callable[[int], float] = math.sqrt,
     add: bool = True, scale_head: bool = False,
@@ -324,6 +327,7 @@ def _biased_attention(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
 
 
+@in_parts
 def _biased(
     sign: float = -1.0, align: bool = True, causal: bool = True, inside: bool = False,
     after: bool = False, per_head: bool = True, reverse: bool = False,
@@ -425,6 +429,7 @@ def _window_mask(query_len: int, key_len: int, window: int, lengths: Tensor) -> 
     return mask
 
 
+@in_parts
 def _window(
     align: bool = True, wide: int = 0, future: bool = False, pad: bool = True,
     turned: bool = False, left: bool = False,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 
 def _args(name: str, *args: Any, tol: float = 1e-9) -> Case:
@@ -78,6 +78,7 @@ def _first(*values: Any) -> Any:
     return next(v for v in values if v is not None)
 
 
+@in_parts
 def _shape_with(
     absent: Callable[[Config], Config] = lambda c: {**_FAMILIES[c["model_type"]], **c},
     kv_heads: Callable[[Config], Any] = lambda c: (
@@ -270,6 +271,7 @@ def _longrope(
     return torch.tensor(frequencies, dtype=torch.float64), float(loud)
 
 
+@in_parts
 def _longrope_with(
     use_long: Callable[[int, int, int], bool] = lambda length, old, most: length > old,
     apply: Callable[[Tensor, Tensor], Tensor] = lambda theta, f: theta / f,
@@ -426,6 +428,7 @@ def _prefix_batch(
     return math.ceil(-once / each) if each > 0 else None
 
 
+@in_parts
 def _prefix_with(
     flops: Callable[..., float] = lambda h, p, s: 2 * h * (p + s),
     cached_heads: Callable[[int, int], int] = lambda h, g: g,
@@ -567,6 +570,7 @@ def _absorb_from(
     return high
 
 
+@in_parts
 def _absorb_with(
     hidden: Callable[[int], int] = lambda t: t * (t - 1) // 2,
     more: Callable[..., int] = lambda h, r, v, c: 2 * c - h - v,
@@ -691,6 +695,7 @@ def _largest_chunk(
     return best
 
 
+@in_parts
 def _chunk_with(
     tokens: Callable[[int, int], int] = lambda b, t: b + t,
     pairs: Callable[[int, int], float] = lambda p, t: t * p + t * (t + 1) // 2,
@@ -847,6 +852,7 @@ def _fused_bytes(
     return sum(nbytes[name] for _, name, _ in crossings)
 
 
+@in_parts
 def _fused_with(
     reads: str = "once per kernel",
     inner_reads: bool = False,
@@ -1004,6 +1010,7 @@ def _cheaper_from(a: Machine, b: Machine) -> float | None:
     return found
 
 
+@in_parts
 def _cheaper_with(
     price: Callable[[Machine], float] = lambda m: m[2],
     corner: Callable[..., float] = lambda pa, wa, pb, wb: pa / wb,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, gradients
-from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 
 EPS = 1e-5
 Pair = tuple[Tensor, Tensor]
@@ -28,6 +28,7 @@ def _group_norm(x: Tensor, groups: int, weight: Tensor, bias: Tensor, eps: float
     return F.group_norm(rows, groups, weight, bias, eps).reshape(x.shape)
 
 
+@in_parts
 def _grouped(
     cut: Callable[[Tensor, int], Tensor] = lambda x, g: torch.unflatten(x, -1, (g, -1)),
     back: Callable[[Tensor], Tensor] = lambda y: y.flatten(-2),
@@ -127,6 +128,7 @@ def _partial_rms_norm(x: Tensor, k: int, weight: Tensor, eps: float) -> Tensor:
     return x * weight * torch.rsqrt(x.narrow(-1, 0, k).square().mean(-1, keepdim=True) + eps)
 
 
+@in_parts
 def _partial(
     chosen: Callable[[Tensor, int], Tensor] = lambda x, k: x[..., :k],
     count: Callable[[Tensor, int], int] = lambda x, k: k,
@@ -216,6 +218,7 @@ def _fold_batch_norm(
     return (whole(torch.eye(d_in, dtype=weight.dtype)) - at_zero).T.contiguous(), at_zero[0]
 
 
+@in_parts
 def _fold_bn(
     scale: Callable[..., Tensor] = lambda gamma, var, eps: gamma / (var + eps).sqrt(),
     new_weight: Callable[[Tensor, Tensor], Tensor] = lambda w, s: w * s[:, None],
@@ -317,6 +320,7 @@ def _bn_backward(
     )  # fmt: skip
 
 
+@in_parts
 def _bn_back(
     train: Callable[..., Tensor] = lambda g, xh: g - g.mean(0) - xh * (g * xh).mean(0),
     frozen: bool = True, always: bool = False, gain: bool = True, stats: bool = True,
@@ -411,6 +415,7 @@ def _block_backward(
     )
 
 
+@in_parts
 def _block(
     skip: bool = True, branch: bool = True, project: bool = True, gained: bool = True,
     turned: bool = True, normed: bool = True, minus: float = 1.0, gain_late: bool = False,
@@ -518,6 +523,7 @@ def _layer_norm_jvp(x: Tensor, v: Tensor, eps: float) -> Tensor:
     return torch.autograd.grad(back, u, v)[0]
 
 
+@in_parts
 def _jvp(
     centre: bool = True, project: bool = True, divide: int = 1, rms: bool = False,
 ) -> Callable[..., Tensor]:  # fmt: skip
@@ -604,6 +610,7 @@ def _fold_layer_norm(gain: Tensor, offset: Tensor, weight: Tensor, bias: Tensor)
     return centring @ torch.diag(gain) @ weight, offset @ weight + bias
 
 
+@in_parts
 def _fold(
     scale: Callable[[Tensor, Tensor], Tensor] = lambda g, w: g[:, None] * w,
     centre: Callable[[Tensor], Tensor] = lambda w: w - w.mean(0),
@@ -684,6 +691,7 @@ def _deepnorm_stds(num_layers: int, d_model: int, d_ff: int) -> tuple[float, ...
     return (2 * num_layers) ** 0.25, square, beta * square, beta * wide
 
 
+@in_parts
 def _deepnorm(
     alpha: Callable[[int], float] = lambda n: (2.0 * n) ** (1 / 4),
     beta: Callable[[int], float] = lambda n: (1 / (8.0 * n)) ** (1 / 4),
@@ -758,6 +766,7 @@ def _warmup_cosine(step: int, warmup: int, total: int, max_lr: float, min_lr: fl
     return min_lr + (max_lr - min_lr) * (1 + math.cos(math.pi * done)) / 2
 
 
+@in_parts
 def _cosine(
     first: Callable[..., float] = lambda s, w, hi, lo: hi * s / w,
     done: Callable[[int, int, int], float] = lambda s, w, t: (s - w) / (t - w),
@@ -837,6 +846,7 @@ def _total(grads: Sequence[Tensor]) -> float:
     return math.sqrt(sum(g.square().sum().item() for g in grads))
 
 
+@in_parts
 def _clip(
     total: Callable[[Sequence[Tensor]], float] = _total,
     always: bool = False,

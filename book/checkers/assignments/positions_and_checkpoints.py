@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, thetas, turned_halves, turned_pairs
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 INF = math.inf
 
@@ -55,6 +55,7 @@ def _far_halves(head_dim: int, rotary_dim: int) -> Tensor:
     return torch.cat([pairs, torch.tensor(rest, dtype=torch.int64)])
 
 
+@in_parts
 def _fused_with(
     order: Callable[[int, int], Tensor] = _to_interleaved,
     heads: Callable[[int, int], int] = lambda h, g: h + g,
@@ -164,6 +165,7 @@ def _own_length(segments: Tensor) -> Tensor:
     return _same(segments).sum(-1) * (segments > 0)
 
 
+@in_parts
 def _packed_with(
     position: Callable[[Tensor], Tensor] = _own_position,
     length: Callable[[Tensor], Tensor] = _own_length,
@@ -311,6 +313,7 @@ def _starts(chunks: Sequence[int]) -> list[int]:
     return [sum(chunks[:i]) for i, n in enumerate(chunks) for _ in range(n)]
 
 
+@in_parts
 def _repair_with(
     base_of: Base = _dynamic_base,
     then_of: Base | None = None,
@@ -442,6 +445,7 @@ def _fold(
 Factor = Callable[[float, float], float]
 
 
+@in_parts
 def _fold_with(
     still: Factor = lambda a, b: b * b,
     turned: Factor = lambda a, b: a * a,
@@ -563,6 +567,7 @@ def _share(before: Tensor, after: Tensor, scale: float) -> Tensor:
     return (after / before - 1 / scale) / (1 - 1 / scale)
 
 
+@in_parts
 def _read_with(
     share: Callable[[Tensor, Tensor, float], Tensor] = _share,
     circle: float = 2 * math.pi,
@@ -698,6 +703,7 @@ def _alibi(tokens: Tensor, query_len: int, num_heads: int, rank: int, ranks: int
     return out
 
 
+@in_parts
 def _alibi_with(
     slopes: Callable[[int, int, int], list[float]] = lambda h, r, n: _slopes(h)[
         r * h // n : (r + 1) * h // n
@@ -894,6 +900,7 @@ def _strict(want: Tensor, got: Tensor, tol: float) -> Tensor:
     return ~((got - want).abs() <= tol * (1 + want.abs())) | ~want.isfinite()
 
 
+@in_parts
 def _broken_with(
     compare: Callable[[Tensor, Tensor, float], Tensor] = _strict,
     pick: Callable[[Tensor], Tensor] = _first,

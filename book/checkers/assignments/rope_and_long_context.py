@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, thetas, turned_halves, turned_pairs
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 # --- partial_rope ---------------------------------------------------------------------------------
 
@@ -24,6 +24,7 @@ def _partial(x: Tensor, position_ids: Tensor, rotary_dim: int, base: float) -> T
     return torch.cat([turned, x[..., rotary_dim:]], -1)
 
 
+@in_parts
 def _partial_with(
     freqs: Callable[[int, int, float], Tensor] = lambda d, r, base: thetas(r, base),
     turn: Callable[[Tensor, Tensor], Tensor] = turned_pairs,
@@ -133,6 +134,7 @@ def _backward(
     return gx, gf
 
 
+@in_parts
 def _backward_with(
     turn: Callable[[Tensor, Tensor], Tensor] = lambda g, a: turned_halves(g, -a),
     weigh: Callable[[Tensor, Tensor], Tensor] = lambda ga, p: (ga * p[:, None]).sum(0),
@@ -259,6 +261,7 @@ def _two_d(x: Tensor, height: int, width: int, base: float) -> Tensor:
     return torch.stack(out, -2)
 
 
+@in_parts
 def _two_d_with(
     freqs: Callable[[int, float], Tensor] = lambda d, base: thetas(d // 2, base),
     where: Callable[[Tensor, int, int], tuple[Tensor, Tensor]] = lambda n, h, w: (n // w, n % w),
@@ -377,6 +380,7 @@ def _repair(keys: Tensor, chunks: Sequence[int], inv_freq: Tensor) -> Tensor:
     return out
 
 
+@in_parts
 def _repair_with(
     offsets: Callable[[Sequence[int]], Tensor] = _starts,
     turn: Callable[[Tensor, Tensor], Tensor] = turned_pairs,
@@ -471,6 +475,7 @@ def _training_length(pairs: int, head_dim: int, base: float) -> int:
     return length
 
 
+@in_parts
 def _length_with(
     index: Callable[[int], int] = lambda n: n - 1,
     width: Callable[[int], float] = lambda d: d,
@@ -544,6 +549,7 @@ def _base_for(head_dim: int, context: float, turns: float) -> float:
     return math.exp(low)
 
 
+@in_parts
 def _base_with(
     exponent: Callable[[int], float] = lambda d: d / (d - 2),
     circle: float = 2 * math.pi,
@@ -617,6 +623,7 @@ def _classes(
     return kept, mixed, divided
 
 
+@in_parts
 def _classes_with(
     turns: Callable[..., Tensor] = lambda d, b, n: (
         n * b ** (-torch.arange(0, d, 2, dtype=torch.float64) / d) / (2 * math.pi)

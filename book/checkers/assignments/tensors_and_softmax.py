@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, gradients
-from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 
 Shape = tuple[int, ...]
 Pair = tuple[Tensor, Tensor]
@@ -691,6 +691,7 @@ def _one_pass(blocks: Sequence[Tensor]) -> Tensor:
     return total
 
 
+@in_parts
 def _running(
     rescale: bool = True, start: float = -math.inf, guard: bool = True
 ) -> Callable[[Sequence[Tensor]], Tensor]:
@@ -794,6 +795,7 @@ def _temperature_backward(grad_out: Tensor, x: Tensor, t: Tensor) -> tuple[Tenso
     return gradients(lambda x, t: (x / t).softmax(-1), grad_out, x, t)
 
 
+@in_parts
 def _tempered(
     scale: Callable[[Tensor, Tensor], Tensor] = lambda g, t: g / t,
     of_t: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda g, x, t: -(g * x).sum() / t**2,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw
-from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 
 
 def _tokens(*shape: int, low: int = 0, high: int = 9, seed: int = 0) -> Tensor:
@@ -28,6 +28,7 @@ def _prefix_mask(length: int, prefixes: Tensor, lengths: Tensor) -> Tensor:
     return mask
 
 
+@in_parts
 def _prefix(
     both: bool = False, off: int = 0, pad: bool = True, turned: bool = False, causal: bool = True,
     flip: bool = False,
@@ -116,6 +117,7 @@ def _cross(
     return y.transpose(1, 2).flatten(2) @ w_o
 
 
+@in_parts
 def _look(
     scale: Callable[[Tensor, Tensor], float] = lambda x, k: k.shape[-1] ** -0.5,
     pad: str = "before", merge: bool = True, view: bool = False, causal: bool = False,
@@ -235,6 +237,7 @@ def _smoothed_loss(logits: Tensor, target: Tensor, pad: int, smoothing: float) -
     )
 
 
+@in_parts
 def _smoothed(
     uniform: Callable[[Tensor, int, Tensor], Tensor] = lambda logp, pad, right: logp.mean(-1),
     count: Callable[[Tensor], Tensor | int] = lambda real: real.sum(),
@@ -353,6 +356,7 @@ def _beam_step(beams: Tensor, scores: Tensor, log_probs: Tensor, eos: int, pad: 
     )
 
 
+@in_parts
 def _beamed(
     freeze: str = "pad", joint: bool = True, add: bool = True, order: str = "beam",
     mean: bool = False,
@@ -485,6 +489,7 @@ def _config_parameters(config: Config) -> int:
     )
 
 
+@in_parts
 def _count(
     decoder_attentions: int = 2, tables: int = 3, biases: bool = True, final: bool = True,
     norm: int = 2, positions: bool = True, heads: bool = False, decoder_norms: int = 3,
@@ -587,6 +592,7 @@ def _decode_flops(
     return num_layers * layer + 2 * d_model * vocab_size
 
 
+@in_parts
 def _step_flops(
     cross: int = 4, two: int = 2, head: bool = True, own: Callable[[int], int] = lambda t: t,
     products: int = 2, per_layer: bool = True, memory: int = 0,
@@ -663,6 +669,7 @@ def _training_pair(tokens: Tensor, bos: int, eos: int, pad: int) -> Beams:
     return torch.tensor(inputs), torch.tensor(labels)
 
 
+@in_parts
 def _pair(
     place: str = "end of text", start: bool = True, end_in_input: bool = False, cut: bool = False,
 ) -> Callable[..., Beams]:  # fmt: skip
@@ -755,6 +762,7 @@ def _step_shapes(
     return [tuple(x.shape) for x in (q, k, own, memory, cross, merged, logits)]
 
 
+@in_parts
 def _shaped(
     new: Callable[[int], int] = lambda t: 1, width: Callable[[int, int], int] = lambda d, h: d // h,
     cached: Callable[[int], int] = lambda t: t, swap: bool = False, heads: bool = True,
