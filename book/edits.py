@@ -44,8 +44,7 @@ def edits(source: str) -> list[Edit]:
             changed = copy.deepcopy(tree)
             target = list(_nodes(changed))[number]
             what, new = list(_changes(target))[k]
-            changed = ast.fix_missing_locations(_Replace(target, new).visit(changed))
-            text = ast.unparse(changed)
+            text = ast.unparse(ast.fix_missing_locations(_Replace(target, new).visit(changed)))
             if text not in seen:
                 seen.add(text)
                 found.append(Edit(what, getattr(node, "lineno", 0), text))

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.attention.drawn import lower
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 
 def _next_letter(letters: Tensor, places: Tensor, match: float) -> Tensor:
@@ -42,6 +42,7 @@ def _weights(q: Tensor, k: Tensor, factor: float, masked: bool = True) -> Tensor
     return scores.softmax(-1)
 
 
+@in_parts
 def _with(
     *,
     back: Callable[[Tensor], Tensor] = lambda places: places.roll(1, 0),

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.attention.drawn import EXACT, draw, lower, some
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> Tensor:
@@ -77,6 +77,7 @@ SDPA_CASES = (
 Softmax = Callable[[Tensor], Tensor]
 
 
+@in_parts
 def _sdpa_with(
     *,
     scaled: Callable[[Tensor, int], Tensor] = lambda s, d: s / math.sqrt(d),

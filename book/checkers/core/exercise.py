@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
 from book.checkers.core.forbidden import Rule
 
 Answer = Callable[..., Any]
+Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Exercise:
     default_dtype: torch.dtype = torch.float64
 
 
-def in_parts(factory: Callable[..., Answer]) -> Callable[..., Answer]:
+def in_parts(factory: Factory) -> Factory:
     """Let a function that makes wrong answers out of parts be asked for two mistakes at once.
 
     `factory(scaled=a)` and `factory(mask=b)` are two mistakes, so `factory(scaled=a, mask=b)` is
@@ -68,12 +69,12 @@ def in_parts(factory: Callable[..., Answer]) -> Callable[..., Answer]:
     """
 
     @functools.wraps(factory)
-    def made(*args: Any, **parts: Any) -> Answer:
+    def made(*args: Any, **parts: Any) -> Any:
         answer = factory(*args, **parts)
-        answer.made_of = (factory, args, parts)  # type: ignore[attr-defined]
+        answer.made_of = (factory, args, parts)
         return answer
 
-    return made
+    return cast(Factory, made)
 
 
 def both(one: Answer, other: Answer) -> Answer | None:

@@ -42,24 +42,30 @@ def mistakes(
     """The named mistakes that an answer makes; none if it makes others.
 
     A mistake explains a failing case if it gives there what the answer gives and the oracle does
-    not. One that explains them all is the answer's, or two that do so between them, or the two at
-    once if they can be made at once. Mistakes that cannot be told apart by the cases are all given.
+    not. One that explains them all is the answer's; then two made at once that do; then one that
+    explains most of them, with another for the rest; then any two that explain them between them.
+    Mistakes that cannot be told apart by the cases are all given.
     """
-    failing = [
-        i
-        for i, (w, g, c) in enumerate(zip(expected, got, cases, strict=True))
-        if difference(w, g, c.tol) is not None
-    ]
+    looks = [_Look(cases, expected, got, coarsest) for coarsest in LOOKS]
     single = [_made((w,), w.answer, cases, known) for w in exercise.wrong]
-    for coarsest in LOOKS:
-        if found := _explained(single, failing, cases, expected, got, coarsest):
+    for look in looks:
+        if found := look.whole(single):
             return found
     pairs = []
     for a, b in itertools.combinations(exercise.wrong, 2):
-        if (answer := both(a.answer, b.answer)) is not None:
+        answer = both(a.answer, b.answer)
+        if answer is None:
+            continue
+        # There are many pairs: most can be told by one case not to be it.
+        first = looks[-1].failing[0]
+        there = _made((a, b), answer, [cases[first]], known).results[0]
+        if looks[-1].agrees(there, first):
             pairs.append(_made((a, b), answer, cases, known))
-    for coarsest in LOOKS:
-        if found := _explained(pairs, failing, cases, expected, got, coarsest):
+    for look in looks:
+        if found := look.whole(pairs):
+            return found
+    for look in looks:
+        if found := look.most(single):
             return found
     return Found()
 
@@ -72,50 +78,72 @@ def _made(
         return _Mistake(names, [known(answer, case) for case in cases])
 
 
-def _explained(
-    made: Sequence[_Mistake],
-    failing: Sequence[int],
-    cases: Sequence[Case],
-    expected: Sequence[Outcome],
-    got: Sequence[Outcome],
-    coarsest: float,
-) -> Found | None:
-    """The names of what explains the failing cases best, if that is most of them."""
+class _Look:
+    """Compares mistakes with an answer, case by case, no finer than `coarsest`."""
 
-    def agrees(m: _Mistake, i: int) -> bool:
-        return _alike(m.results[i], got[i], max(cases[i].tol, coarsest))
+    def __init__(
+        self,
+        cases: Sequence[Case],
+        expected: Sequence[Outcome],
+        got: Sequence[Outcome],
+        coarsest: float,
+    ) -> None:
+        self.expected, self.got = expected, got
+        self.tolerances = [max(case.tol, coarsest) for case in cases]
+        self.failing = [
+            i
+            for i, (w, g, case) in enumerate(zip(expected, got, cases, strict=True))
+            if difference(w, g, case.tol) is not None
+        ]
 
-    def explains(m: _Mistake, i: int) -> bool:
-        shows = difference(expected[i], m.results[i], max(cases[i].tol, coarsest)) is not None
-        return shows and agrees(m, i)
+    def agrees(self, result: Outcome, i: int) -> bool:
+        """Whether the answer gave this in case `i`."""
+        return _alike(result, self.got[i], self.tolerances[i])
 
-    explained = {k: {i for i in failing if explains(m, i)} for k, m in enumerate(made)}
-    # First how many of the failing cases a mistake explains, then with how many of all it agrees.
-    scores = {
-        k: (len(found), sum(agrees(made[k], i) for i in range(len(cases))))
-        for k, found in explained.items()
-        if found
-    }
-    if not scores:
-        return None
-    best = max(scores.values())
-    ties = [k for k, score in scores.items() if score == best]
-    first = ties[0]
-    if best[0] >= 0.6 * len(failing):
-        # What is not explained yet may be a second mistake, elsewhere.
-        rest = set(failing) - explained[first]
-        second = [k for k in scores if rest and k not in ties and explained[k] >= rest]
+    def explained(self, mistake: _Mistake) -> set[int]:
+        """The failing cases in which the answer is this mistake, and the mistake is one."""
+        return {
+            i
+            for i in self.failing
+            if self.agrees(mistake.results[i], i)
+            and difference(self.expected[i], mistake.results[i], self.tolerances[i]) is not None
+        }
+
+    def agreed(self, mistake: _Mistake) -> int:
+        """In how many of all cases the answer gave what the mistake gives."""
+        return sum(self.agrees(result, i) for i, result in enumerate(mistake.results))
+
+    def whole(self, made: Sequence[_Mistake]) -> Found | None:
+        """What explains every failing case; the closest in the others too."""
+        fit = [m for m in made if len(self.explained(m)) == len(self.failing)]
+        if not fit:
+            return None
+        closest = max(self.agreed(m) for m in fit)
+        ties = [m for m in fit if self.agreed(m) == closest]
+        # Pairs that cannot be told apart have a mistake in common, if anything can be said.
+        if len(ties) > 1 and len(ties[0].names) > 1:
+            ties = ties[:1]
+        return Found(_names(ties), either=len(ties) > 1)
+
+    def most(self, made: Sequence[_Mistake]) -> Found | None:
+        """What explains most of the failing cases, and what the rest; or two for all of them."""
+        explained = {k: found for k, m in enumerate(made) if (found := self.explained(m))}
+        if not explained:
+            return None
+        scores = {k: (len(found), self.agreed(made[k])) for k, found in explained.items()}
+        first = max(scores, key=lambda k: scores[k])
+        rest = set(self.failing) - explained[first]
+        second = [k for k, found in explained.items() if found >= rest]
         if second:
-            return Found(_names(made, [first, second[0]]))
-        return Found(_names(made, ties), either=len(ties) > 1)
-    for a, b in itertools.combinations(scores, 2):
-        if explained[a] | explained[b] >= set(failing):
-            return Found(_names(made, [a, b]))
-    return None
+            return Found(_names([made[first], made[second[0]]]))
+        if len(explained[first]) < 0.6 * len(self.failing):
+            return None
+        ties = [made[k] for k in scores if scores[k] == scores[first]]
+        return Found(_names(ties), either=len(ties) > 1)
 
 
-def _names(made: Sequence[_Mistake], which: Sequence[int]) -> tuple[WrongAnswer, ...]:
-    found = [w for k in which for w in made[k].names]
+def _names(made: Sequence[_Mistake]) -> tuple[WrongAnswer, ...]:
+    found = [w for m in made for w in m.names]
     return tuple(w for i, w in enumerate(found) if w not in found[:i])
 
 
