@@ -104,7 +104,7 @@ def number(
         oracle=once,
         cases=(Case(f"the number{unit and ', in '}{unit}", tuple, tol=within),),
         variants=(lambda: once() * (1 + 0.9 * within) if within else once(),),
-        wrong=[WrongAnswer(w.name, w.why, w.value) for w in wrong],
+        wrong=[WrongAnswer(w.name, w.why, functools.cache(w.value)) for w in wrong],
         because=because,
         within=within,
     )
