@@ -120,6 +120,8 @@ DEAD = Exercise(
             torch.round,
             _linear(3),
         ),
+        # The sum of the output is always 0, and so is its gradient: no other sum of it is.
+        _case("a centred end, alive", _linear(1), lambda x: x - x.mean(-1, keepdim=True)),
         _case("norms, all alive", _linear(1), _norm, _added(_relu(2, 1)), _norm),
         _case("a weak layer, alive", _linear(1, 1e-6), _relu(2, 1)),
         _case("half of the ReLUs off", _relu(1, -1), _linear(2), scale=2.0),
