@@ -101,7 +101,9 @@ def _packed(tensor: torch.Tensor) -> tuple[list[int], list[int] | None, bytes]:
 
 
 def _bytes(x: torch.Tensor) -> bytes:
-    return bytes(x.reshape(-1).view(torch.uint8).numpy().tobytes())
+    # A new tensor: of a single number torch takes any stride for contiguous, and bytes need 1.
+    flat = torch.empty(x.numel(), dtype=x.dtype).copy_(x.reshape(-1))
+    return bytes(flat.view(torch.uint8).numpy().tobytes())
 
 
 def _unpacked(shape: Any, strides: Any, dtype: Any, data: bytes) -> torch.Tensor:
@@ -587,6 +589,7 @@ class Peer:
             "a": [writer.value(x, mode) for x in args],
             "k": {k: writer.value(x, mode) for k, x in (kwargs or {}).items()},
             "grad": torch.is_grad_enabled(),
+            "wide": torch.get_default_dtype() is torch.float64,
             "drop": [self.drops.pop() for _ in range(len(self.drops))],
             "u": self.updates(writer, self.mirrors) if self.trusted else [],
         }
@@ -709,8 +712,14 @@ class Peer:
         if op == "backward":
             return {"op": "value", "v": writer.value(self._backward(m["graph"], args), "data"),
                     "u": []}  # fmt: skip
-        with torch.set_grad_enabled(m["grad"] is True):
-            result = self._done(op, m, args, kwargs)
+        dtype = torch.get_default_dtype()
+        if not self.trusted:
+            torch.set_default_dtype(torch.float64 if m["wide"] is True else torch.float32)
+        try:
+            with torch.set_grad_enabled(m["grad"] is True):
+                result = self._done(op, m, args, kwargs)
+        finally:
+            torch.set_default_dtype(dtype)
         writer.arguments = reader.arguments
         head: dict[str, Any] = {"op": "value", "v": writer.value(result, "result")}
         if writer.outs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def _argument(value: Any, at: tuple[int, ...] | None) -> str:
         return f"a {type(value).__name__}"
     if inspect.isroutine(value) or inspect.isclass(value):
         return getattr(value, "__name__", "a function").strip("_<>")
-    text = " ".join(repr(value).split())
+    # An address says nothing, and is another one in each run.
+    text = re.sub(r" at 0x[0-9a-f]+", "", " ".join(repr(value).split()))
     return text if len(text) <= 100 else text[:97] + "..."
 
 
