@@ -9,7 +9,7 @@ import torch
 
 from book.checkers import exercises, verdict
 from book.checkers.core import grade, keep
-from book.checkers.core.probes import NAMES
+from book.checkers.core.probes import NAMES, probed
 from book.checkers.questions import Question
 from book.measured import record
 
@@ -275,3 +275,13 @@ def test_no_tolerance_is_looser_than_the_numbers_need(name):
 def test_every_looser_tolerance_is_used():
     used = {f"{name}: {case.name}": case.tol for name, e in ALL.items() for case in e.cases}
     assert {key: used.get(key) for key in LOOSER} == LOOSER
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_spared_a_probe_says_why_and_all_others_are_made(name):
+    exercise = ALL[name]
+    made = {probe.name for _, probe, _ in probed(exercise)}
+    assert not made & exercise.spared.keys()
+    assert all(len(why.split()) >= 5 for why in exercise.spared.values())
+    tensors = any(isinstance(x, torch.Tensor) for c in exercise.cases for x in c.inputs())
+    assert {"again", "layout"} <= made | exercise.spared.keys() or not tensors
