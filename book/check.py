@@ -38,6 +38,7 @@ SHARED = (
     "errata/test_errata.py",
     "hints/test_hints.py",
     "parts/test_checkers.py",
+    "parts/test_edited_solutions.py",
     "parts/test_oracles.py",
     "parts/test_questions.py",
 )
