@@ -220,7 +220,7 @@ PARADOX = choice(
     because=(
         "The direct way is closed, but the gradient also comes through the branches. On its way "
         "down it gains at the branches what it loses at the norms, but for what the tokens do not "
-        "share."
+        "share, and for the fluctuations of a narrow stack."
     ),
     tempting={
         "A": (
