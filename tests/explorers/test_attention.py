@@ -218,7 +218,11 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             limits=(0, 4),
             role="key",
         ),
-        weights_of(weights, words, words, weight),
+        weights_of(
+            [row if i == 2 else [math.nan] * 5 for i, row in enumerate(weights)],
+            *(words, words, weight),
+            title="weights of the token",
+        ),
     )
 
 

@@ -53,7 +53,8 @@ COLOURS = """(root) => {
   const texts = [...root.querySelectorAll("p, label, output, button, select, li, text")]
     .filter((e) => e.textContent.trim() && e.checkVisibility())
     .map((e) => seen(e.textContent.trim().slice(0, 30), e, e.closest("svg") ? "fill" : "color"));
-  const marks = [...root.querySelectorAll(".tp-drawing path, .tp-drawing circle:not(.tp-grip)")]
+  const marks = [...root.querySelectorAll(
+    ".tp-drawing path:not(.tp-hit), .tp-drawing circle:not(.tp-grip)")]
     .map((e) => seen(e.tagName, e, getComputedStyle(e).fill === "none" ? "stroke" : "fill"));
   return { texts, marks };
 }"""

@@ -1,5 +1,7 @@
 """Protects the first screen of a chapter, and what is too wide for a phone."""
 
+import re
+
 import pytest
 from looking import UNFOLD
 from visiting import CHAPTERS
@@ -9,6 +11,8 @@ PHONE = {"width": 390, "height": 844}
 PICTURED = [
     c for c in CHAPTERS if c.split("/")[1][:2] in ("05", "08", "09", "11", "12", "13", "16")
 ]
+# Has a formula that is wider than a small phone.
+WIDE = "notebooks/14_mla.html"
 FORMULAS = ["notebooks/05_attention.html", "notebooks/08_normalization.html"]
 
 
@@ -24,7 +28,7 @@ def test_on_a_phone_title_and_tools_are_small(visitor, width):
     assert page.locator("h1").evaluate("(e) => parseFloat(getComputedStyle(e).fontSize)") <= 28
     tools = page.locator(".tp-tools")
     assert tools.bounding_box()["height"] < 40, "more than one line"
-    assert "80 minutes" in tools.inner_text()
+    assert re.search(r"\d+ minutes", tools.inner_text())
     assert tools.get_by_role("link", name="Notebook").is_visible()
     note = page.locator(".tp-opening")
     assert note.bounding_box()["height"] < 40, "more than one line"
@@ -111,7 +115,7 @@ def test_the_number_of_a_formula_stands_beside_or_below_it(visitor, name, width)
 
 
 def test_what_goes_on_sideways_fades_at_that_edge(visitor):
-    page = visitor.open(FORMULAS[0], viewport={"width": 320, "height": 800})
+    page = visitor.open(WIDE, viewport={"width": 320, "height": 800})
     page.evaluate(UNFOLD)
     fade = """(e) => {
       const { maskImage, animationName } = getComputedStyle(e);
