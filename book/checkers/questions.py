@@ -14,7 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from book.checkers.core import Case, Exercise, Report, WrongAnswer
+from book.checkers.core.state import fair
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Question(Exercise):
         """What stands in the place of None in an answer."""
         if not self.choices:
             return "a number"
-        return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}, in quotes,"
+        return f"{', '.join(self.choices[:-1])} or {self.choices[-1]}, in quotes"
 
     def same(self, a: Any, b: Any) -> bool:
         """Whether two answers count as one."""
@@ -79,6 +82,21 @@ def choice(
     )
 
 
+def _once(value: Callable[[], float]) -> Callable[[], float]:
+    """A run of the checker, once in a process and the same whoever asks for it first.
+
+    The default dtype and the seeds are those of a fresh session: an answer may be asked for within
+    a comparison, which has set its own, or by a reader who has.
+    """
+
+    @functools.cache
+    def run() -> float:
+        with fair(torch.float32):
+            return value()
+
+    return run
+
+
 def number(
     title: str,
     *,
@@ -86,7 +104,6 @@ def number(
     within: float,
     because: str,
     wrong: Sequence[WrongNumber],
-    unit: str = "",
 ) -> Question:
     """A question that asks for a number: measured, estimated or counted.
 
@@ -96,15 +113,14 @@ def number(
         within: the largest relative error that counts as right, 0 for a count.
         because: what the number shows. `{value}` in it is the number of the checker's own run.
         wrong: the numbers that known mistakes lead to.
-        unit: what is counted.
     """
-    once = functools.cache(value)
+    once = _once(value)
     return Question(
         title=title,
         oracle=once,
-        cases=(Case(f"the number{unit and ', in '}{unit}", tuple, tol=within),),
+        cases=(Case("the number", tuple, tol=within),),
         variants=(lambda: once() * (1 + 0.9 * within) if within else once(),),
-        wrong=[WrongAnswer(w.name, w.why, functools.cache(w.value)) for w in wrong],
+        wrong=[WrongAnswer(w.name, w.why, _once(w.value)) for w in wrong],
         because=because,
         within=within,
     )
@@ -129,7 +145,7 @@ def ask(name: str, question: Question, answer: object) -> Report:
         TypeError: if the answer is of another kind than the question asks for.
     """
     if answer is None:
-        nothing = f"nothing to check yet. Put {question.asks} in place of None."
+        nothing = f"no answer yet. It asks for {question.asks}."
         return Answered(name, 1, (), attempted=False, says=nothing)
     given = _read(name, question, answer)
     right = question.oracle()
@@ -158,7 +174,7 @@ def _read(name: str, question: Question, answer: object) -> Any:
     if question.choices:
         letter = answer.strip().upper() if isinstance(answer, str) else answer
         if letter not in question.choices:
-            raise TypeError(f"{name}: the answer is {question.asks} got {answer!r}")
+            raise TypeError(f"{name}: the answer is {question.asks}, got {answer!r}")
         return letter
     if isinstance(answer, bool | str) or not hasattr(answer, "__float__"):
         raise TypeError(f"{name}: the answer is a number, got {answer!r}")

@@ -100,13 +100,13 @@
     const list = one("#tp-more");
     if (!button || !list) return;
     const items = () => all("a, button", list).filter((e) => e.checkVisibility());
-    list.addEventListener("toggle", () => button.setAttribute("aria-expanded", String(list.matches(":popover-open"))));
+    // Told before it happens, not after: "toggle" comes a moment later than what is seen.
+    list.addEventListener("beforetoggle", (event) => button.setAttribute("aria-expanded", String(event.newState === "open")));
     button.setAttribute("aria-expanded", "false");
     const move = (event) => {
       if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
       event.preventDefault();
       if (!list.matches(":popover-open")) list.showPopover();
-      button.setAttribute("aria-expanded", "true");
       const known = items();
       const at = known.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1);
       known[(at + known.length) % known.length].focus();

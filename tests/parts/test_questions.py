@@ -52,12 +52,31 @@ def test_a_tempting_letter_is_told_why_it_tempts(letter):
     assert "Short waves" not in str(report)
 
 
+def test_a_number_does_not_depend_on_who_asks_for_it_first():
+    def measured():
+        return float(torch.randn(3).sum())
+
+    made = [
+        number("a sum", value=measured, within=0.0, because="", wrong=[]).oracle for _ in range(3)
+    ]
+    first = made[0]()
+    torch.manual_seed(7)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert made[1]() == first
+    finally:
+        torch.set_default_dtype(before)
+    with torch.no_grad():
+        assert made[2]() == first
+
+
 def test_nothing_is_no_answer():
-    for question, what in ((COLOR, "A, B, C or D, in quotes,"), (HALF, "a number")):
+    for question, what in ((COLOR, "A, B, C or D, in quotes"), (HALF, "a number")):
         report = verdict("topic.name", question, None)
         assert not report.attempted
         assert not report.passed
-        assert str(report) == f"topic.name: nothing to check yet. Put {what} in place of None."
+        assert str(report) == f"topic.name: no answer yet. It asks for {what}."
 
 
 @pytest.mark.parametrize("answer", ["E", "", 1, True, lambda: "B", ["B"]])
