@@ -1,4 +1,4 @@
-"""Protects the checkers from answers nobody listed: wrong ones fail, are told, and right ones pass."""
+"""Protects the checkers from answers nobody listed: wrong ones are told, right ones pass."""
 
 import importlib
 import pkgutil
