@@ -87,6 +87,7 @@ def _quotient(x: Tensor) -> Tensor:
 TANH = Exercise(
     title="tanh from exponentials",
     oracle=_tanh,
+    leading={"x": 0},
     cases=TANH_CASES,
     variants=(_tanh_by_expm1, _tanh_by_limit),
     wrong=(
@@ -165,6 +166,7 @@ def _softplus_by_log_sigmoid(x: Tensor) -> Tensor:
 SOFTPLUS = Exercise(
     title="softplus without a threshold",
     oracle=_softplus,
+    leading={"x": 0},
     cases=[
         *_scalar_cases(),
         _points("25 and 30", [25.0, 30.0], tol=1e-14),
@@ -283,6 +285,7 @@ def _gelu_grad_by_erf(x: Tensor, approximate: str) -> Tensor:
 GELU_GRAD = Exercise(
     title="the derivative of GELU, both forms",
     oracle=_gelu_grad,
+    leading={"x": 0},
     cases=GELU_GRAD_CASES,
     variants=(_gelu_slope(), _gelu_grad_by_erf),
     wrong=(
@@ -403,6 +406,7 @@ def _swish_by_value(grad_out: Tensor, x: Tensor, beta: Tensor) -> tuple[Tensor, 
 SWISH_BACKWARD = Exercise(
     title="Swish backwards, with its parameter",
     oracle=_swish_backward,
+    leading={"grad_out": 0, "x": 0},
     cases=SWISH_CASES,
     variants=(_swish_parts(), _swish_by_value),
     wrong=(
@@ -466,6 +470,7 @@ LEAKY_CASES = [
 LEAKY_RELU = Exercise(
     title="Leaky ReLU for every slope",
     oracle=_leaky_relu,
+    leading={"x": 0},
     cases=LEAKY_CASES,
     variants=(
         lambda x, negative_slope: torch.where(x > 0, x, negative_slope * x),

@@ -355,6 +355,7 @@ def _top_p_case(name: str, make: Callable[[], Tensor], top_p: float) -> Case:
 TOP_P = Exercise(
     title="The top-p filter",
     oracle=_filter(),
+    leading={"logits": 1},
     cases=[
         _top_p_case("nine tokens", lambda: _draw(9), 0.8),
         _top_p_case("a batch", lambda: 2 * _draw(4, 11, seed=1), 0.9),

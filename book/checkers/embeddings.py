@@ -468,6 +468,7 @@ def _ids(name: str, tokens: Any, vocab_size: int = 6, d: int = 3) -> Case:
 _BACKWARD = Exercise(
     title="The gradient of a lookup",
     oracle=_backward_oracle,
+    leading={"grad_out": 1, "tokens": 0},
     cases=[
         _ids("five different tokens", [3, 0, 4, 1, 5]),
         _ids("a token that occurs three times", [3, 0, 3, 5, 3]),
@@ -553,6 +554,7 @@ def _used(name: str, tokens: Any, vocab_size: int, d: int) -> Case:
 _TIED = Exercise(
     title="One matrix as the embedding and as the output head",
     oracle=_tied_oracle,
+    leading={"tokens": 0, "h": 1},
     cases=[
         _used("five tokens", [3, 0, 3, 5, 2], 6, 4),
         _used("a batch of two", [[3, 0, 3], [0, 0, 2]], 6, 3),

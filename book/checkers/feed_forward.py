@@ -90,6 +90,7 @@ def _glu_case(name: str, make: Callable[[], Tensor], dim: int, tol: float = EXAC
 GLU = Exercise(
     title="The gated linear unit",
     oracle=_glu_oracle,
+    leading={"x": 2},
     cases=[
         _glu_case("a matrix, last dimension", lambda: _draw(3, 8), -1),
         _glu_case("a matrix, first dimension", lambda: _draw(6, 4), 0),
@@ -203,6 +204,7 @@ def _layer_case(name: str, *shape: int, d_ff: int, scale: float = 1.0) -> Case:
 SWIGLU = Exercise(
     title="The gated feed-forward layer with SiLU",
     oracle=_swiglu,
+    leading={"x": 1},
     cases=[
         _layer_case("a batch of tokens", 5, 4, d_ff=7),
         _layer_case("two sequences", 2, 3, 6, d_ff=16),
@@ -308,6 +310,7 @@ def _backward_case(name: str, *shape: int, scale: float = 1.0) -> Case:
 SWIGLU_BACKWARD = Exercise(
     title="The gradients of SiLU(g) * u",
     oracle=_backward_oracle,
+    leading={"dh": 0, "g": 0, "u": 0},
     cases=[
         _backward_case("a matrix", 4, 6),
         _backward_case("three dimensions", 2, 3, 5),

@@ -366,6 +366,8 @@ def _layer_norm_by_einsum(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -
 LAYER_NORM = Exercise(
     title="LayerNorm over the last dimension",
     oracle=_layer_norm,
+    leading={"x": 1},
+    spared={"empty": "torch warns of the variance of no rows"},
     cases=LAYER_NORM_CASES,
     variants=(_layer(), _layer_norm_by_var_mean, _layer_norm_by_einsum),
     wrong=(
@@ -468,6 +470,7 @@ def _rms_norm_as_a_length(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 RMS_NORM = Exercise(
     title="RMSNorm over the last dimension",
     oracle=_rms_norm,
+    leading={"x": 1},
     cases=RMS_NORM_CASES,
     variants=(_rms(), _rms_norm_cast_before_the_gain, _rms_norm_as_a_length),
     wrong=(
@@ -742,6 +745,8 @@ def _rms_norm_backward_by_cube(
 LAYER_NORM_BACKWARD = Exercise(
     title="Backward pass of LayerNorm",
     oracle=_layer_norm_backward,
+    leading={"grad_out": 1, "x": 1},
+    spared={"empty": "torch warns of the variance of no rows"},
     cases=BACKWARD_CASES,
     variants=(_layer_backward(), _layer_norm_backward_by_jacobian),
     wrong=(
@@ -808,6 +813,7 @@ LAYER_NORM_BACKWARD = Exercise(
 RMS_NORM_BACKWARD = Exercise(
     title="Backward pass of RMSNorm",
     oracle=_rms_norm_backward,
+    leading={"grad_out": 1, "x": 1},
     cases=BACKWARD_CASES,
     variants=(_rms_backward(), _rms_norm_backward_by_cube),
     wrong=(

@@ -172,6 +172,7 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 APPLY = Exercise(
     title="RoPE with neighbours as pairs",
     oracle=_apply,
+    leading={"x": 2},
     cases=[
         Case(
             "heads of width 8, positions 0 to 4",
@@ -315,6 +316,7 @@ def _wants_grad(x: Callable[[], Tensor]) -> bool:
 HALF = Exercise(
     title="RoPE with halves as pairs",
     oracle=_half,
+    leading={"x": 2},
     cases=[
         _half_case("heads of width 8", lambda: _draw(2, 3, 5, 8, grad=True)),
         _half_case("no batch, width 6", lambda: _draw(4, 6, seed=1, grad=True)),

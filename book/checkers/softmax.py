@@ -82,6 +82,7 @@ def _softmax_case(
 SOFTMAX = Exercise(
     title="Softmax that survives",
     oracle=_softmax,
+    leading={"x": 2},
     cases=(
         _softmax_case("rows that differ, dim 1", lambda: _draw(4, 6, scale=2), 1),
         _softmax_case("columns, dim 0", lambda: _draw(4, 6, scale=2), 0),
@@ -209,12 +210,13 @@ def _backward_case(name: str, dim: int, make: Callable[[], Tensor]) -> Case:
 SOFTMAX_BACKWARD = Exercise(
     title="Backwards without the Jacobian",
     oracle=_softmax_backward,
+    spared=dict.fromkeys(("tiny", "huge"), "the weights of a row add up to one"),
     cases=(
         _backward_case("rows, dim 1", 1, lambda: _draw(4, 6)),
         _backward_case("columns, dim 0", 0, lambda: _draw(4, 6)),
         _backward_case("a square matrix, dim 1", 1, lambda: _draw(5, 5)),
         _backward_case("three dimensions, the middle one", 1, lambda: _draw(3, 4, 5)),
-        _backward_case("three dimensions, dim -1", -1, lambda: _draw(3, 4, 5)),
+        _backward_case("five dimensions, dim -1", -1, lambda: _draw(2, 1, 3, 4, 5)),
         _backward_case("a single vector", 0, lambda: _draw(7)),
         _backward_case("a single entry", 1, lambda: _draw(3, 1)),
         _backward_case("sharp weights", 1, lambda: _draw(3, 8, scale=20)),
@@ -276,7 +278,7 @@ def _norm_bound(p: Tensor) -> Tensor:
     rows = p.reshape(-1, p.shape[-1])
     jacobians = [torch.func.jacrev(lambda z: z.softmax(-1))(row.log()) for row in rows]
     sums = [torch.linalg.matrix_norm(J, torch.inf) for J in jacobians]
-    return torch.stack(sums).reshape(p.shape[:-1])
+    return torch.stack(sums).reshape(p.shape[:-1]) if sums else p[..., 0]
 
 
 def _nearest_to_half(p: Tensor) -> Tensor:
@@ -286,6 +288,8 @@ def _nearest_to_half(p: Tensor) -> Tensor:
 NORM_BOUND = Exercise(
     title="Prove that the norm is at most one half",
     oracle=_norm_bound,
+    leading={"p": 1},
+    spared=dict.fromkeys(("tiny", "huge"), "the weights of a row add up to one"),
     cases=tuple(
         Case(name, inputs, EXACT)
         for name, inputs in (
@@ -521,6 +525,7 @@ _ones_like = torch.ones_like
 MERGE = Exercise(
     title="Merge two halves of a row",
     oracle=_merge,
+    leading={"m1": 0, "s1": 0, "o1": 1, "m2": 0, "s2": 0, "o2": 1},
     cases=(
         _merge_case("one row, 5 and 9 keys", lambda: _draw(5), lambda: _draw(9, seed=1)),
         _merge_case("four rows", lambda: _draw(4, 5, scale=3), lambda: _draw(4, 6, seed=1)),

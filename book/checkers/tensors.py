@@ -221,6 +221,7 @@ def _with_infinity(x: Tensor) -> Tensor:
 _SCALE = Exercise(
     title="A gain per token and a gain per feature",
     oracle=_scale_oracle,
+    leading={"x": 2},
     cases=[
         _matrices("a 3 x 4 matrix", 3, 4),
         _matrices("a square matrix", 4, 4),

@@ -202,6 +202,7 @@ def test_every_probe_is_made_and_keeps_what_belongs_together():
     lists = core.Exercise(
         "toy", lambda a, b, box, name: a @ b + box[0],
         (core.Case("all", lambda: (same, same, [same.detach()], "x"), grad=True),), (), (),
+        leading={"a": 1, "b": 1},
     )  # fmt: skip
     made = {probe.name: case.inputs() for _, probe, case in probes.probed(lists)}
     assert tuple(made) == probes.NAMES
@@ -217,6 +218,56 @@ def test_every_probe_is_made_and_keeps_what_belongs_together():
     assert made["layout"][0].storage_offset() == 2
     assert torch.equal(made["layout"][0], same)
     assert made["other values"][0].tolist() == [[3, 4], [1, 2]]
+
+
+def test_magnitudes_are_changed_and_compared_with_their_own_size():
+    def keeps_what_is_large(x, factor):
+        return torch.where(x.abs() > 1e-12, x * factor, torch.zeros_like(x))
+
+    def overflows(x, factor):
+        return (x * factor).exp().log() if x.max() > 100 else x * factor
+
+    case = a_case(inputs=lambda: (torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 2.0), grad=False)
+    told = said(keeps_what_is_large, cases=(case,))
+    assert "with all numbers times 1e-30: at [0, 0] expected 2e-30, got 0" in told
+    told = said(overflows, cases=(case,))
+    assert "with all numbers times 800: at [0, 0] expected 1600, got inf" in told
+    # The last digits are rounding, of small numbers too.
+    assert "right in all" in said(lambda x, factor: x * (factor * (1 + 1e-15)), cases=(case,))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda x, y: x @ y.transpose(1, 2), "without leading dimensions: raised IndexError"),
+        (lambda x, y: torch.einsum("nij,nkj->nik", x, y), "without leading dimensions: raised"),
+        (
+            lambda x, y: torch.stack([a @ b.mT for a, b in zip(x, y, strict=True)])
+            if x.dim() == 3
+            else x @ y.mT if x.dim() == 2 else x.flatten(0, -3) @ y.flatten(0, -3).mT,
+            "with four leading dimensions: expected shape (2, 3, 1, 3, 2, 2), got (18, 2, 2)",
+        ),
+        (
+            lambda x, y: torch.stack([a @ b.mT for a, b in zip(x, y, strict=True)])
+            if x.dim() == 3
+            else x @ y.mT,
+            "with a leading dimension of size 0: raised RuntimeError",
+        ),
+    ],
+)  # fmt: skip
+def test_any_number_of_leading_dimensions_is_asked_for(answer, told):
+    product = core.Exercise(
+        "Product", lambda x, y: x @ y.mT,
+        (core.Case("three", lambda: (torch.ones(3, 2, 4), torch.ones(3, 2, 4))),), (), (),
+        leading={"x": 2, "y": 2},
+    )  # fmt: skip
+    assert core.grade("toy.product", product, lambda x, y: (y @ x.mT).mT).passed
+    assert told in str(core.grade("toy.product", product, answer))
+
+
+def test_leading_dimensions_are_those_of_arguments():
+    with pytest.raises(ValueError, match="leading dimensions of no argument: \\['z'\\]"):
+        probes.probed(doubling(leading={"z": 1}))
 
 
 def test_a_spared_probe_is_not_made_and_an_unknown_one_is_an_error():

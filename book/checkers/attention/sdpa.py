@@ -113,6 +113,7 @@ def _by_exponentials(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None) 
 SDPA = Exercise(
     title="Scaled dot-product attention",
     oracle=_sdpa,
+    leading={"query": 2, "key": 2, "value": 2, "attn_mask": 2},
     cases=SDPA_CASES,
     variants=(
         _sdpa_with(),

@@ -120,7 +120,7 @@ def _failures(
     return [
         (k, case, found)
         for k, (case, w, g) in enumerate(zip(cases, want, got, strict=True))
-        if (found := difference(w, g, case.tol) or habit.get(k)) is not None
+        if (found := difference(w, g, case.tol, case.relative) or habit.get(k)) is not None
     ]
 
 

@@ -32,8 +32,17 @@ class Difference:
         return self.text
 
 
-def difference(want: Outcome, have: Outcome, tol: float) -> Difference | None:
-    """What is different about `have`; `None` if nothing is."""
+def difference(
+    want: Outcome, have: Outcome, tol: float, relative: bool = False
+) -> Difference | None:
+    """What is different about `have`; `None` if nothing is.
+
+    Args:
+        want: what the oracle gave.
+        have: what the answer gave.
+        tol: how far a number may be off, where it is below 1; above, how far relative to it.
+        relative: relative to the largest number of a tensor, however small or large that is.
+    """
     if want.error is not None:
         if have.error is None:
             return Difference(
@@ -55,7 +64,7 @@ def difference(want: Outcome, have: Outcome, tol: float) -> Difference | None:
             return Difference(
                 place + "nothing in the result depends on it, as far as autograd can see"
             )
-        if (found := value_difference(a, b, tol)) is not None:
+        if (found := value_difference(a, b, tol, relative)) is not None:
             return Difference(place + found.text, found.at if not place else None, found.near)
     if len(want.values) != len(have.values):
         return Difference("the result has no gradient")
@@ -96,33 +105,34 @@ def _on(line: str) -> str:
     return f"\n      in your line: {line}" if line else ""
 
 
-def value_difference(want: Any, have: Any, tol: float) -> Difference | None:
-    """What is different about one value."""
+def value_difference(want: Any, have: Any, tol: float, relative: bool = False) -> Difference | None:
+    """What is different about one value, compared as by `difference`."""
     if isinstance(want, torch.Tensor):
-        return _tensor_difference(want.detach(), have, tol)
+        return _tensor_difference(want.detach(), have, tol, relative)
     if isinstance(want, list | tuple):
         if not isinstance(have, list | tuple) or len(want) != len(have):
             return Difference(f"expected {len(want)} values, got {described(have)}")
-        parts = (value_difference(a, b, tol) for a, b in zip(want, have, strict=True))
+        parts = (value_difference(a, b, tol, relative) for a, b in zip(want, have, strict=True))
         found = next(((i, p) for i, p in enumerate(parts) if p), None)
         return found and Difference(f"value {found[0]}: {found[1].text}", found[1].at)
     if isinstance(want, dict):
         if not isinstance(have, dict) or want.keys() != have.keys():
             return Difference(f"expected the keys {list(want)}, got {described(have)}")
         for key in want:
-            if (p := value_difference(want[key], have[key], tol)) is not None:
+            if (p := value_difference(want[key], have[key], tol, relative)) is not None:
                 return Difference(f"{key!r}: {p.text}", p.at)
         return None
     if isinstance(want, float) and isinstance(have, int | float) and not isinstance(have, bool):
-        return _number_difference(want, have, tol)
+        return _number_difference(want, have, tol, relative)
     if isinstance(have, torch.Tensor) or type(want) is not type(have) or want != have:
         return Difference(f"expected {_short(want)}, got {described(have, want)}")
     return None
 
 
-def _number_difference(want: float, have: float, tol: float) -> Difference | None:
+def _number_difference(want: float, have: float, tol: float, relative: bool) -> Difference | None:
     off = abs(want - have) if math.isfinite(want) and math.isfinite(have) else math.inf
-    if want == have or (want != want and have != have) or off <= tol * max(1.0, abs(want)):
+    scale = abs(want) if relative else max(1.0, abs(want))
+    if want == have or (want != want and have != have) or off <= tol * scale:
         return None
     if off <= NEAR * abs(want):
         return Difference(_missed(want, off), near=True)
@@ -136,7 +146,9 @@ def _missed(want: float, off: float) -> str:
     )
 
 
-def _tensor_difference(want: torch.Tensor, have: Any, tol: float) -> Difference | None:
+def _tensor_difference(
+    want: torch.Tensor, have: Any, tol: float, relative: bool
+) -> Difference | None:
     if not isinstance(have, torch.Tensor):
         return Difference(f"expected a tensor of shape {tuple(want.shape)}, got {described(have)}")
     have = have.detach()
@@ -151,7 +163,9 @@ def _tensor_difference(want: torch.Tensor, have: Any, tol: float) -> Difference 
         return Difference(f"{_where(at)}expected {want[at].item()}, got {have[at].item()}", at)
     wide = torch.complex128 if want.is_complex() else torch.float64
     a, b = want.to(wide), have.to(wide)
-    off = (a - b).abs() > tol * (1 + a.abs())
+    finite = a.abs()[a.isfinite()]
+    largest = finite.max().item() if finite.numel() else 0.0
+    off = (a - b).abs() > (tol * largest if relative else tol * (1 + a.abs()))
     off |= (a.isnan() != b.isnan()) | ((a.isinf() | b.isinf()) & (a != b))
     if not off.any():
         return None
@@ -159,10 +173,9 @@ def _tensor_difference(want: torch.Tensor, have: Any, tol: float) -> Difference 
     x, y = a[at].item(), b[at].item()
     gap = abs(x - y)
     worst = (a - b).abs()[off].max().item()
-    scale = a.abs().max().item()
     if (
         math.isfinite(worst)
-        and worst <= max(NEAR, 3 * tol) * scale
+        and worst <= max(NEAR, 3 * tol) * largest
         and want.dtype.is_floating_point
     ):
         return Difference(_where(at) + _missed(x, gap), at, near=True)

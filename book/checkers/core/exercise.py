@@ -28,6 +28,8 @@ class Case:
     raises: type[Exception] | None = None
     # In place of the exercise's own.
     default_dtype: torch.dtype | None = None
+    # `tol` is relative to the largest number of each result, where that is not of the order of 1.
+    relative: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,9 @@ class Exercise:
     `variants` are right answers written in another way; the tests require that they pass, so that
     a checker asks for the result and not for one way to write it. Beside the cases each answer gets
     the probes of `core.probes`, made from them; `spared` holds the probes that this exercise does
-    not have, with the reason. `rules` are what its text forbids.
+    not have, with the reason. `leading` are the arguments that may have any number of leading
+    dimensions, with the number of dimensions that come after those. `rules` are what its text
+    forbids.
     """
 
     title: str
@@ -56,6 +60,7 @@ class Exercise:
     variants: Sequence[Answer]
     _: KW_ONLY
     spared: Mapping[str, str] = field(default_factory=dict)
+    leading: Mapping[str, int] = field(default_factory=dict)
     rules: Sequence[Rule] = ()
     # In force while an answer runs: the chapters' own, whatever the session has.
     default_dtype: torch.dtype = torch.float64

@@ -89,25 +89,28 @@ class _Look:
         coarsest: float,
     ) -> None:
         self.expected, self.got = expected, got
+        self.cases = cases
         self.tolerances = [max(case.tol, coarsest) for case in cases]
         self.failing = [
             i
             for i, (w, g, case) in enumerate(zip(expected, got, cases, strict=True))
-            if difference(w, g, case.tol) is not None
+            if difference(w, g, case.tol, case.relative) is not None
         ]
 
     def agrees(self, result: Outcome, i: int) -> bool:
         """Whether the answer gave this in case `i`."""
-        return _alike(result, self.got[i], self.tolerances[i])
+        return _alike(result, self.got[i], self.tolerances[i], self.cases[i].relative)
 
     def explained(self, mistake: _Mistake) -> set[int]:
         """The failing cases in which the answer is this mistake, and the mistake is one."""
         return {
-            i
-            for i in self.failing
-            if self.agrees(mistake.results[i], i)
-            and difference(self.expected[i], mistake.results[i], self.tolerances[i]) is not None
+            i for i in self.failing if self.agrees(mistake.results[i], i) and self.shows(mistake, i)
         }
+
+    def shows(self, mistake: _Mistake, i: int) -> bool:
+        """Whether the mistake is one in case `i`."""
+        want, relative = self.expected[i], self.cases[i].relative
+        return difference(want, mistake.results[i], self.tolerances[i], relative) is not None
 
     def agreed(self, mistake: _Mistake) -> int:
         """In how many of all cases the answer gave what the mistake gives."""
@@ -147,9 +150,9 @@ def _names(made: Sequence[_Mistake]) -> tuple[WrongAnswer, ...]:
     return tuple(w for i, w in enumerate(found) if w not in found[:i])
 
 
-def _alike(wrong: Outcome, have: Outcome, tol: float) -> bool:
+def _alike(wrong: Outcome, have: Outcome, tol: float, relative: bool) -> bool:
     """Whether two outcomes agree. Errors agree if they say the same, but for the numbers in it."""
     if wrong.error is not None and have.error is not None:
         said = [re.sub(r"\d+", "0", str(e)) for e in (wrong.error, have.error)]
         return type(wrong.error) is type(have.error) and said[0] == said[1]
-    return difference(wrong, have, tol) is None
+    return difference(wrong, have, tol, relative) is None

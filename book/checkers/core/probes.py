@@ -14,9 +14,12 @@ from typing import Any
 import torch
 
 from book.checkers.core.exercise import Case, Exercise
+from book.checkers.core.run import parameters
 from book.checkers.core.state import fair
 
 Change = Callable[[torch.Tensor], torch.Tensor]
+# Changes the first dimensions of a tensor: it has so many of those, the arguments at most so many.
+Leading = Callable[[torch.Tensor, int, int], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,12 @@ class Probe:
     # The oracle's result on the case itself is what is expected.
     same_values: bool = False
     default_dtype: torch.dtype | None = None
+    # Numbers far from 1: what is compared is relative to the largest.
+    relative: bool = False
+    # Only values: the gradients vanish there, and what is left of them is rounding.
+    grad: bool = True
+    # In place of `change`, of the arguments in `Exercise.leading`.
+    leading: Leading | None = None
 
 
 def _laid_out(x: torch.Tensor) -> torch.Tensor:
@@ -64,6 +73,29 @@ def _other_values(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _times(factor: float) -> Change:
+    def change(x: torch.Tensor) -> torch.Tensor:
+        return x * factor if x.dtype is torch.float64 else x
+
+    return change
+
+
+def _without(x: torch.Tensor, own: int, most: int) -> torch.Tensor:
+    return x[(0,) * own] if x.numel() else x
+
+
+def _with_four(x: torch.Tensor, own: int, most: int) -> torch.Tensor:
+    if own < most or most >= 4:  # fewer than another: it is broadcast as it is
+        return x
+    return x.expand(*(2, 3, 1, 2)[: 4 - most], *x.shape).contiguous()
+
+
+def _with_none_of_them(x: torch.Tensor, own: int, most: int) -> torch.Tensor:
+    if own < most:
+        return x
+    return (x if own else x[None])[:0]
+
+
 def _as(dtype: torch.dtype) -> Change:
     def change(x: torch.Tensor) -> torch.Tensor:
         return x.to(dtype) if x.dtype is torch.float64 else x
@@ -85,6 +117,18 @@ PROBES = (
         lambda x: x,
         cases=1,
         default_dtype=torch.float32,
+    ),
+    # What overflows, vanishes, or is taken for zero by a fixed threshold.
+    Probe("tiny", "with all numbers times 1e-30", _times(1e-30), cases=1, relative=True),
+    Probe("huge", "with all numbers times 800", _times(800.0), cases=1, relative=True, grad=False),
+    Probe("no leading", "without leading dimensions", lambda x: x, cases=1, leading=_without),
+    Probe("four leading", "with four leading dimensions", lambda x: x, cases=1, leading=_with_four),
+    Probe(
+        "empty",
+        "with a leading dimension of size 0",
+        lambda x: x,
+        cases=1,
+        leading=_with_none_of_them,
     ),
     # A result that was kept, by shape or by place, is now another one's.
     Probe("other values", "with the numbers in other places", _other_values),
@@ -123,37 +167,40 @@ def _probes_of(exercise: Exercise) -> Made:
         for number, case in enumerate(exercise.cases):
             if made == probe.cases:
                 break
-            if case.raises is None and _concerns(probe, case, exercise.default_dtype):
-                found.append((number, probe, _case(probe, case)))
+            new = _case(exercise, probe, case)
+            if case.raises is None and _concerns(probe, case, new, exercise.default_dtype):
+                found.append((number, probe, new))
                 made += 1
     return found
 
 
-def _concerns(probe: Probe, case: Case, default_dtype: torch.dtype) -> bool:
+def _concerns(probe: Probe, case: Case, new: Case, default_dtype: torch.dtype) -> bool:
     """Whether the probe changes something in the case, or wants nothing changed."""
     if probe.default_dtype is not None:
         return True
     with fair(default_dtype):
-        before = case.inputs()
-    tensors = list(_tensors_in(before))
-    if not tensors:
+        before, after = list(_tensors_in(case.inputs())), list(_tensors_in(new.inputs()))
+    if not before:
         return False
     if probe.name == "again":
         return True
-    return any(_differs(x, probe.change(x.detach())) for x in tensors)
+    return any(_differs(x, y) for x, y in zip(before, after, strict=True))
 
 
 def _differs(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.dtype != y.dtype or x.stride() != y.stride() or not torch.equal(x, y)
 
 
-def _case(probe: Probe, case: Case) -> Case:
+def _case(exercise: Exercise, probe: Probe, case: Case) -> Case:
     def inputs() -> tuple[Any, ...]:
         seen: dict[int, Any] = {}
-        return tuple(_changed(i, probe.change, seen) for i in case.inputs())
+        given = case.inputs()
+        if probe.leading is None:
+            return tuple(_changed(i, probe.change, seen) for i in given)
+        return _led(exercise, probe.leading, given, seen)
 
     # Gradients in 16 bits are what rounding makes of them.
-    grad = case.grad and probe.name not in ("bfloat16", "float16")
+    grad = case.grad and probe.grad and probe.name not in SIXTEEN_BITS
     tol = case.tol if probe.tol is None else max(probe.tol, case.tol)
     return replace(
         case,
@@ -162,6 +209,30 @@ def _case(probe: Probe, case: Case) -> Case:
         tol=tol,
         grad=grad,
         default_dtype=probe.default_dtype,
+        relative=case.relative or probe.relative,
+    )
+
+
+def _led(
+    exercise: Exercise, change: Leading, given: tuple[Any, ...], seen: dict[int, Any]
+) -> tuple[Any, ...]:
+    """The arguments, those in `exercise.leading` with other leading dimensions.
+
+    Raises:
+        ValueError: if the exercise has no argument of such a name.
+    """
+    names = parameters(exercise)
+    if unknown := set(exercise.leading) - set(names):
+        raise ValueError(f"{exercise.title}: leading dimensions of no argument: {sorted(unknown)}")
+    own = {
+        k: x.dim() - exercise.leading[name]
+        for k, (name, x) in enumerate(zip(names, given, strict=False))
+        if name in exercise.leading and isinstance(x, torch.Tensor)
+    }
+    most = max(own.values(), default=0)
+    return tuple(
+        _changed(x, lambda t, k=k: change(t, own[k], most), seen) if k in own else x  # type: ignore[misc]
+        for k, x in enumerate(given)
     )
 
 
