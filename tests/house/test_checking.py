@@ -374,6 +374,28 @@ def test_one_product_more_than_allowed_is_seen():
     assert (rule, call.name) == (one, "aten.mm")
 
 
+def _by_the_matrix(p):
+    J = torch.diag_embed(p) - p[..., :, None] * p[..., None, :]
+    return J.abs().sum(-1).amax(-1)
+
+
+def _by_a_formula(p):
+    return (2 * p * (1 - p)).amax(-1)
+
+
+def test_what_may_not_be_built_is_seen_by_its_size():
+    rule = Rule("without building J", entries=lambda p: p.numel())
+    p = torch.full((3, 4), 0.25)
+    own = __file__
+    assert broken([rule], lambda: _by_a_formula(p), own, (p,)) is None
+    assert broken([rule], lambda: p.expand(9, 3, 4), own, (p,)) is None
+    found, call = broken([rule], lambda: _by_the_matrix(p), own, (p,))
+    assert found is rule
+    assert call.shape == (3, 4, 4)
+    assert call.line.startswith("J = torch.diag_embed(p)")
+    assert str(call).endswith("makes a tensor of shape (3, 4, 4)")
+
+
 def test_the_message_quotes_the_forbidden_call_and_its_line():
     rules = (Rule("without `torch.mul`", ("mul", "aten.mul")),)
     text = said(lambda x, factor: torch.mul(x, factor), rules=rules)

@@ -226,9 +226,10 @@ def _forbidden(exercise: Exercise, answer: Answer, names: Sequence[str]) -> str:
         exercise.rules,
         lambda: run(answer, first, names, exercise.default_dtype),
         own_file(answer),
+        inputs_of(exercise, first),
     )
     if found is None:
         return ""
     rule, call = found
     where = f", in your line: {call.line}" if call.line else ""
-    return f"The result is right, but the exercise says {rule.says}: `{call.name}` is called{where}"
+    return f"The result is right, but the exercise says {rule.says}: {call}{where}"

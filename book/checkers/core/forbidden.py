@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,19 +21,29 @@ class Rule:
     `says` is what the exercise's text says, as it stands there. A name is that of a function of
     torch ("softmax" stands for `torch.softmax`, `F.softmax` and `Tensor.softmax`) or of what they
     all end in ("aten._softmax"), which no other way around avoids.
+
+    `entries` is for what may not be built: how many numbers a tensor may hold, of the arguments of
+    the case. One that holds more breaks the rule; what shares the memory of a smaller one does not.
     """
 
     says: str
-    names: Sequence[str]
+    names: Sequence[str] = ()
     most: int = 0
+    entries: Callable[..., int] | None = None
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call that a rule counts: its name and the reader's line."""
+    """A call that a rule counts: its name and the reader's line, and what it made if too large."""
 
     name: str
     line: str
+    shape: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"`{self.name}` is called"
+        return f"`{self.name}` makes a tensor of shape {self.shape}"
 
 
 class _Functions(TorchFunctionMode):
@@ -51,22 +62,35 @@ class _Functions(TorchFunctionMode):
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees every operator that runs, whatever called it."""
 
-    def __init__(self, see: Callable[[str], None]) -> None:
+    def __init__(
+        self, see: Callable[[str], None], made: Callable[[str, torch.Tensor], None]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.see = see
+        self.see, self.made = see, made
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.see(str(func).rsplit(".", 1)[0])  # aten.mm.default: without the overload
-        return func(*args, **(kwargs or {}))
+        name = str(func).rsplit(".", 1)[0]  # aten.mm.default: without the overload
+        self.see(name)
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(one, torch.Tensor):
+                self.made(name, one)
+        return out
 
 
-def broken(rules: Sequence[Rule], run: Callable[[], Any], own: str) -> tuple[Rule, Call] | None:
+def broken(
+    rules: Sequence[Rule],
+    run: Callable[[], Any],
+    own: str,
+    arguments: Sequence[Any] = (),
+) -> tuple[Rule, Call] | None:
     """The first rule that `run` breaks, and the call that breaks it.
 
     Args:
         rules: what is forbidden.
         run: runs the answer. What it raises is no matter of this.
         own: the file of the answer, whose lines are quoted.
+        arguments: those that it is run with, for the rules on what may not be built.
     """
     if not rules:
         return None
@@ -77,8 +101,16 @@ def broken(rules: Sequence[Rule], run: Callable[[], Any], own: str) -> tuple[Rul
             if any(name == n or name.endswith("." + n) for n in rule.names):
                 calls.append(Call(name, _line(sys._getframe(2), own)))
 
+    limits = [rule.entries and rule.entries(*arguments) for rule in rules]
+
+    def made(name: str, x: torch.Tensor) -> None:
+        held = x.untyped_storage().nbytes() // x.element_size()
+        for rule, calls, limit in zip(rules, found, limits, strict=True):
+            if limit is not None and held > limit and len(calls) <= rule.most:
+                calls.append(Call(name, _line(sys._getframe(2), own), tuple(x.shape)))
+
     try:
-        with _Functions(see), _Operators(see):
+        with _Functions(see), _Operators(see, made):
             run()
     except Exception:  # said by the case that it fails
         pass
