@@ -85,8 +85,17 @@ def in_parts(factory: Factory) -> Factory:
 def both(one: Answer, other: Answer) -> Answer | None:
     """The answer that makes the mistakes of `one` and `other`; None if that cannot be made."""
     a, b = getattr(one, "made_of", None), getattr(other, "made_of", None)
-    if a is None or b is None or a[:2] != b[:2] or set(a[2]) & set(b[2]):
+    if a is None or b is None:
         return None
-    factory, args, parts = a
-    answer: Answer = factory(*args, **parts, **b[2])
+    (factory, args, parts), (other_factory, other_args, other_parts) = a, b
+    same = len(args) == len(other_args) and all(map(_equal, args, other_args))
+    if factory is not other_factory or not same or set(parts) & set(other_parts):
+        return None
+    answer: Answer = factory(*args, **parts, **other_parts)
     return answer
+
+
+def _equal(one: object, other: object) -> bool:
+    # Only numbers and words are asked: a tensor, or a tuple of them, cannot be.
+    plain = isinstance(one, int | float | str) and isinstance(other, int | float | str)
+    return one is other or (plain and one == other)

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from book.checkers.core.compare import difference
 from book.checkers.core.exercise import Answer, Case, Exercise, WrongAnswer, both
 from book.checkers.core.run import Outcome
@@ -112,13 +114,25 @@ class _Look:
         want, relative = self.expected[i], self.cases[i].relative
         return difference(want, mistake.results[i], self.tolerances[i], relative) is not None
 
+    def possible(self, mistake: _Mistake) -> bool:
+        """Whether nothing speaks against the mistake.
+
+        Two tensors are not equal by accident; a number, a word, a yes or no may well be. There an
+        answer that is right where the mistake is wrong does not make it.
+        """
+        return all(
+            self.agrees(result, i)
+            for i, result in enumerate(mistake.results)
+            if i not in self.failing and not _has_tensors(self.expected[i])
+        )
+
     def agreed(self, mistake: _Mistake) -> int:
         """In how many of all cases the answer gave what the mistake gives."""
         return sum(self.agrees(result, i) for i, result in enumerate(mistake.results))
 
     def whole(self, made: Sequence[_Mistake]) -> Found | None:
         """What explains every failing case; the closest in the others too."""
-        fit = [m for m in made if len(self.explained(m)) == len(self.failing)]
+        fit = [m for m in made if len(self.explained(m)) == len(self.failing) and self.possible(m)]
         if not fit:
             return None
         closest = max(self.agreed(m) for m in fit)
@@ -130,7 +144,11 @@ class _Look:
 
     def most(self, made: Sequence[_Mistake]) -> Found | None:
         """What explains most of the failing cases, and what the rest; or two for all of them."""
-        explained = {k: found for k, m in enumerate(made) if (found := self.explained(m))}
+        explained = {
+            k: found
+            for k, m in enumerate(made)
+            if (found := self.explained(m)) and self.possible(m)
+        }
         if not explained:
             return None
         scores = {k: (len(found), self.agreed(made[k])) for k, found in explained.items()}
@@ -143,6 +161,13 @@ class _Look:
             return None
         ties = [made[k] for k in scores if scores[k] == scores[first]]
         return Found(_names(ties), either=len(ties) > 1)
+
+
+def _has_tensors(outcome: Outcome) -> bool:
+    """Whether the result of a case is a tensor, or holds one."""
+    value = outcome.values[0] if outcome.values else None
+    values = value if isinstance(value, tuple | list) else (value,)
+    return any(isinstance(v, torch.Tensor) for v in values)
 
 
 def _names(made: Sequence[_Mistake]) -> tuple[WrongAnswer, ...]:
