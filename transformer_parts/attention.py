@@ -17,15 +17,79 @@ from torch import Tensor, nn
 from transformer_parts.softmax import softmax, softmax_backward
 
 __all__ = [
-    "attention_weights",
-    "scaled_dot_product_attention",
     "causal_mask",
     "padding_mask",
+    "attention_weights",
+    "scaled_dot_product_attention",
     "split_heads",
     "merge_heads",
     "MultiHeadAttention",
     "attention_backward",
 ]
+
+
+# From notebooks/05_attention.ipynb#masks
+# Library version: adds both alignments and the padding mask, devices, and checks of the
+# arguments.
+def causal_mask(
+    query_len: int,
+    key_len: int,
+    device: torch.device | str | None = None,
+    align: Literal["bottom-right", "top-left"] = "bottom-right",
+) -> Tensor:
+    """Which keys a query may attend to if it must not see the future.
+
+    Args:
+        query_len: number of queries, T.
+        key_len: number of keys, S.
+        device: where the mask is put.
+        align: "bottom-right": the last query is at the position of the last key, as
+            with a cache. "top-left": the first query is at the position of the first
+            key, as torch's `is_causal=True`. The same if T = S.
+
+    Returns:
+        Boolean, shape (T, S), True = may attend. With "bottom-right" and T > S the
+        first T - S rows have no True.
+
+    Raises:
+        ValueError: on a negative length, or an unknown `align`.
+
+    Source: chapter on attention, eq-attn-causal and eq-attn-causal-aligned.
+    """
+    for name, length in {"query_len": query_len, "key_len": key_len}.items():
+        if length < 0:
+            raise ValueError(f"{name} must be at least 0, got {length}")
+    if align not in ("bottom-right", "top-left"):
+        raise ValueError(f"align must be 'bottom-right' or 'top-left', got {align!r}")
+    offset = key_len - query_len if align == "bottom-right" else 0
+    every = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
+    return every.tril(offset)
+
+
+def padding_mask(lengths: Tensor | Sequence[int], max_len: int) -> Tensor:
+    """Which positions of each sequence are tokens and not padding.
+
+    Args:
+        lengths: number of tokens of each sequence, shape (B,), each from 0 to max_len.
+        max_len: the common length after padding.
+
+    Returns:
+        Boolean, shape (B, max_len), True = a token, may be attended to. On the device
+        of `lengths`.
+
+    Raises:
+        ValueError: if `lengths` is not one-dimensional or an entry is out of range.
+
+    Source: chapter on attention, section Masks.
+    """
+    lengths = torch.as_tensor(lengths)
+    if lengths.dim() != 1:
+        raise ValueError(f"lengths must have shape (B,), got {tuple(lengths.shape)}")
+    if ((lengths < 0) | (lengths > max_len)).any():
+        raise ValueError(
+            f"lengths must be from 0 to max_len={max_len}, got {lengths.tolist()}"
+        )
+    return torch.arange(max_len, device=lengths.device) < lengths[:, None]
 
 
 # From notebooks/05_attention.ipynb#the-library-version
@@ -143,70 +207,6 @@ def _wide(x: Tensor) -> Tensor:
     if not x.is_floating_point():
         raise ValueError(f"attention needs a floating-point dtype, got {x.dtype}")
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
-# From notebooks/05_attention.ipynb#masks
-# Library version: adds both alignments and the padding mask, devices, and checks of the
-# arguments.
-def causal_mask(
-    query_len: int,
-    key_len: int,
-    device: torch.device | str | None = None,
-    align: Literal["bottom-right", "top-left"] = "bottom-right",
-) -> Tensor:
-    """Which keys a query may attend to if it must not see the future.
-
-    Args:
-        query_len: number of queries, T.
-        key_len: number of keys, S.
-        device: where the mask is put.
-        align: "bottom-right": the last query is at the position of the last key, as
-            with a cache. "top-left": the first query is at the position of the first
-            key, as torch's `is_causal=True`. The same if T = S.
-
-    Returns:
-        Boolean, shape (T, S), True = may attend. With "bottom-right" and T > S the
-        first T - S rows have no True.
-
-    Raises:
-        ValueError: on a negative length, or an unknown `align`.
-
-    Source: chapter on attention, eq-attn-causal and eq-attn-causal-aligned.
-    """
-    for name, length in {"query_len": query_len, "key_len": key_len}.items():
-        if length < 0:
-            raise ValueError(f"{name} must be at least 0, got {length}")
-    if align not in ("bottom-right", "top-left"):
-        raise ValueError(f"align must be 'bottom-right' or 'top-left', got {align!r}")
-    offset = key_len - query_len if align == "bottom-right" else 0
-    every = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
-    return every.tril(offset)
-
-
-def padding_mask(lengths: Tensor | Sequence[int], max_len: int) -> Tensor:
-    """Which positions of each sequence are tokens and not padding.
-
-    Args:
-        lengths: number of tokens of each sequence, shape (B,), each from 0 to max_len.
-        max_len: the common length after padding.
-
-    Returns:
-        Boolean, shape (B, max_len), True = a token, may be attended to. On the device
-        of `lengths`.
-
-    Raises:
-        ValueError: if `lengths` is not one-dimensional or an entry is out of range.
-
-    Source: chapter on attention, section Masks.
-    """
-    lengths = torch.as_tensor(lengths)
-    if lengths.dim() != 1:
-        raise ValueError(f"lengths must have shape (B,), got {tuple(lengths.shape)}")
-    if ((lengths < 0) | (lengths > max_len)).any():
-        raise ValueError(
-            f"lengths must be from 0 to max_len={max_len}, got {lengths.tolist()}"
-        )
-    return torch.arange(max_len, device=lengths.device) < lengths[:, None]
 
 
 # From notebooks/05_attention.ipynb#the-module

@@ -23,6 +23,11 @@ def weights_of(numbers, rows, columns, detail, **more):
     return Grid(title, numbers, rows, columns, detail=detail, limits=(0, 1), role="weight", **names)
 
 
+def minus(said):
+    """A sum as it is printed: a minus sign, and none after a plus."""
+    return said.replace("+ -", "− ").replace("-", "−")
+
+
 def short(w):
     """A weight without its zero, and nothing for next to nothing."""
     return "" if w < 0.005 else f"{w:.2f}".lstrip("0")
@@ -301,13 +306,13 @@ def test_the_gradients_of_three_scores_by_autograd():
     def how(i, j):
         if j == 3:
             sums = " + ".join(f"{number:.3f}" for number in shown[i][:3])
-            return ("", "", f"δ = {sums} = {delta:.3f}", sums)[i] if i else sums
+            return ("", "", f"δ = {sums} = {delta:.3f}", minus(sums))[i] if i else sums
         key = values[j].tolist()
         return (
             f"the softmax of the scores gives key {j + 1} {w[j]:.3f}",
             f"0·{key[0]:g} + 1·{key[1]:g} = {dw[j]:g}",
             f"{w[j]:.3f} · {dw[j]:g} = {products[j]:.3f}",
-            f"{w[j]:.3f} · ({dw[j]:g} − {delta:.3f}) = {ds[j]:.3f}",
+            minus(f"{w[j]:.3f} · ({dw[j]:g} − {delta:.3f}) = {ds[j]:.3f}"),
         )[i]
 
     return Seen(
@@ -387,7 +392,7 @@ def test_two_heads_by_plain_arithmetic():
     ends = [(a, b, a + b, a - b) for a, b in zip(*means, strict=True)]
     names = ["token 1", "token 2", "token 3"]
     rows = [[*x[i], *(part[h][i] for h in (0, 1) for part in (q, k, v))] for i in range(3)]
-    columns = (("1·{} + 0·{}", "0·{} + 1·{}"), ("1·{} + 0·{}", "1·{} + -1·{}"),
+    columns = (("1·{} + 0·{}", "0·{} + 1·{}"), ("1·{} + 0·{}", "1·{} + (−1)·{}"),
                ("0·{} + 5·{}", "3·{} + 0·{}"))  # fmt: skip
 
     def projected(i, j):
@@ -396,12 +401,13 @@ def test_two_heads_by_plain_arithmetic():
         part, h = (j - 2) % 3, (j - 2) // 3
         factors = columns[part][h].replace(" + ", "·").split("·")
         said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
-        return f"{'qkv'[part]} of head {h}: {said} = {rows[i][j]}"
+        return f"{'qkv'[part]} of head {h}: {said} = {minus(str(rows[i][j]))}"
 
     def how(h):
         def said(i, j):
             total = sum(math.exp(q[h][i] * k[h][n]) for n in range(3))
-            return f"exp({q[h][i]}·{k[h][j]}) / {total:.2f} = {maps[h][i][j]:.3f}"
+            key = f"(−{-k[h][j]})" if k[h][j] < 0 else k[h][j]
+            return f"exp({q[h][i]}·{key}) / {total:.2f} = {maps[h][i][j]:.3f}"
 
         return said
 
@@ -410,7 +416,7 @@ def test_two_heads_by_plain_arithmetic():
             terms = zip(maps[j][i], v[j], strict=True)
             return " + ".join(f"{round(w, 3):g}·{n}" for w, n in terms) + f" = {ends[i][j]:.2f}"
         a, b = (f"{round(z, 2):g}" for z in ends[i][:2])
-        return f"{a}·1 + {b}·{1 if j == 2 else -1} = {ends[i][j]:.2f}"
+        return f"{a}·1 + {b}·{1 if j == 2 else '(−1)'} = {minus(f'{ends[i][j]:.2f}')}"
 
     return Seen(
         says("Step {}: times the output matrix, token 2 gets {} and {}", 4, *ends[1][2:]),
@@ -444,6 +450,36 @@ def test_two_heads_by_plain_arithmetic():
             detail=result,
             limits=(-2, 12),
             role="data",
+        ),
+    )
+
+
+@check_explorer("explore-cross", {"query": "blue"})
+def test_blue_looks_at_the_house_and_never_at_the_padding():
+    powers = [math.exp(score) for score in (0, 3, 1)]
+    weights = [*(power / sum(powers) for power in powers), 0.0]
+    shapes = {}
+    for j, (word, w) in enumerate(zip(("la", "maison", "bleue", "padding"), weights, strict=True)):
+        left = 2.4 * j
+        shapes[f"source {j}"] = Box(left, 3, 2.2, 0.9, word, fill=w, dash=j == 3, role="weight")
+        shapes[f"weight {j}"] = Text(left + 1.1, 4.35, f"{w:.2f}" if j < 3 else "masked")
+        if j < 3:
+            most = {"strong": j == 1, "faint": j != 1}
+            shapes[f"to {j}"] = Arrow(7.1, 1.1, left + 1.1, 2.9, role="query", **most)
+    for n, word in enumerate(("start", "the", "blue")):
+        own = {"strong": n == 2, "faint": n != 2}
+        shapes[f"target {n}"] = Box(1.2 + 2.4 * n, 0.1, 2.2, 0.9, word, role="query", **own)
+    return Seen(
+        says(
+            "The query of 'blue' gives {} of its weight to 'maison' and {} to the padding. The "
+            "table has {} rows, one for each query, and {} columns",
+            *(weights[1], 0, 3, 4),
+        ),
+        Scene(
+            "above the source, below what is written so far",
+            shapes,
+            xlim=(-0.2, 9.6),
+            ylim=(0, 4.7),
         ),
     )
 

@@ -4,7 +4,7 @@ The oracles are torch's own operators and autograd, never the book's library. As
 chapters a builder is the right computation in parts, and a wrong answer replaces one of them.
 """
 
-from book.checkers.attention.asked import DECIDED, MASKED_KEY, TABLE
+from book.checkers.attention.asked import DECIDED, MASKED_KEY, WHICH_GRADIENTS
 from book.checkers.attention.causal_mask import CAUSAL_MASK
 from book.checkers.attention.leaks import LEAKS
 from book.checkers.attention.next_letter import NEXT_LETTER
@@ -14,11 +14,11 @@ from book.checkers.core import Exercise
 
 EXERCISES: dict[str, Exercise] = {
     "masked_key": MASKED_KEY,
-    "sdpa": SDPA,
     "decided": DECIDED,
     "causal_mask": CAUSAL_MASK,
+    "sdpa": SDPA,
     "leaks": LEAKS,
     "next_letter": NEXT_LETTER,
     "self_attention": SELF_ATTENTION,
-    "table": TABLE,
+    "which_gradients": WHICH_GRADIENTS,
 }

@@ -33,6 +33,31 @@ MASKED_KEY = choice(
 )
 
 
+WHICH_GRADIENTS = choice(
+    "The gradients behind a query that is certain",
+    right="A",
+    because="The value receives the output's gradient with the weight 1. Of the scores none "
+    "receives anything: two weights are zero, and the first entry of dA is its own mean.",
+    tempting={
+        "B": (
+            "a saturated softmax stops all gradients",
+            "It stops what passes through the softmax. The value is reached without it: dV is "
+            "the weight times the gradient of the output.",
+        ),
+        "C": (
+            "what has no weight gets no gradient, and the rest gets one",
+            "Key 2 and key 3 get nothing indeed. But the score of key 1 gets its weight times "
+            "the entry of dA minus the mean, and with all the weight on it the entry is the mean.",
+        ),
+        "D": (
+            "the gradient moves weight from one key to another",
+            "It would, if there were weight on both. Each score gets a multiple of its own "
+            "weight, which is zero for two keys, and the three add up to zero.",
+        ),
+    },
+)
+
+
 def _share(width: int, keys: int, limit: float, dim: int) -> float:
     """The share of random queries that give more than `limit` of their weight to one key.
 
@@ -40,7 +65,7 @@ def _share(width: int, keys: int, limit: float, dim: int) -> float:
     """
     rng = torch.Generator().manual_seed(0)
     found = []
-    for _ in range(6):
+    for _ in range(4):
         q, k = (torch.randn(50, n, width, generator=rng, dtype=torch.float64) for n in (64, keys))
         weights = (q @ k.mT).softmax(dim)
         found.append(float((weights.amax(-1) > limit).double().mean()))
@@ -86,45 +111,6 @@ DECIDED = number(
             "softmax over the queries",
             "The weights of a query sum to one over the keys, the last axis of q @ k.mT.",
             lambda: _half(dim=-2),
-        ),
-    ],
-)
-
-
-def _gib(heads: int = 32, tokens: int = 4096, bytes_each: int = 2) -> float:
-    return heads * tokens**2 * bytes_each / 2**30
-
-
-TABLE = number(
-    "The table of weights of one layer, in GiB",
-    value=_gib,
-    within=0.02,
-    because="2 to the 5 heads, times 2 to the 24 pairs, times 2 bytes: 2 to the 30.",
-    wrong=[
-        WrongNumber(
-            "one head only",
-            "Each of the 32 heads has a table of its own.",
-            lambda: _gib(heads=1),
-        ),
-        WrongNumber(
-            "four bytes each",
-            "This is float32. In 16 bits an entry takes two bytes.",
-            lambda: _gib(bytes_each=4),
-        ),
-        WrongNumber(
-            "one byte each",
-            "An entry of 16 bits takes two bytes, not one.",
-            lambda: _gib(bytes_each=1),
-        ),
-        WrongNumber(
-            "all layers",
-            "The question asks for a single layer; 32 layers have 32 times as much.",
-            lambda: 32 * _gib(),
-        ),
-        WrongNumber(
-            "gigabytes in place of GiB",
-            "This divides by 10 to the 9. A GiB is 2 to the 30 bytes.",
-            lambda: _gib() * 2**30 / 1e9,
         ),
     ],
 )
