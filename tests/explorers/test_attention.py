@@ -364,7 +364,7 @@ def test_a_head_that_finds_what_came_after_its_letter():
 
     def how(i, j):
         if j > i:
-            return f"{reader[j]} comes after {reader[i]}: weight 0"
+            return "the future: weight 0"
         return f"exp({scores[i][j]}) / {sums[i]:.1f} = {weights[i][j]:.2f}"
 
     return Seen(
