@@ -362,14 +362,9 @@ def test_a_head_that_finds_what_came_after_its_letter():
         [math.exp(scores[i][j]) / sums[i] if j <= i else 0.0 for j in range(8)] for i in range(8)
     ]
 
-    def how(i, j):
-        if j > i:
-            return "the future: weight 0"
-        return f"exp({scores[i][j]}) / {sums[i]:.1f} = {weights[i][j]:.2f}"
-
     return Seen(
         ["what came after my letter last time?", "looks at c", 2, "d", 5, "with", weights[7][2]],
-        weights_of(weights, reader, reader, how, text=short),
+        weights_of(weights, reader, reader, None, text=short),
     )
 
 
@@ -476,7 +471,7 @@ def test_blue_looks_at_the_house_and_never_at_the_padding():
             *(weights[1], 0, 3, 4),
         ),
         Scene(
-            "above the source, below what is written so far",
+            "the source, and what is written so far",
             shapes,
             xlim=(-0.2, 9.6),
             ylim=(0, 4.7),
@@ -499,7 +494,6 @@ def test_a_view_alone_deals_out_tokens_and_not_features():
             rows,
             columns,
             text="{:g}",
-            detail=lambda i, j: f"token {table[i][j] // 10}, feature {table[i][j] % 10}",
             limits=(0, 50),
             role="data",
         )
