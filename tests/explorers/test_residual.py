@@ -325,42 +325,6 @@ def test_a_block_with_two_norms():
     )
 
 
-@check_explorer("explore-notebook", {"layers that have written": "2"})
-def test_two_layers_have_written_into_the_stream():
-    torch.manual_seed(9)
-    matrices = [0.5 * torch.randn(5, 5) for _ in range(6)]
-    rows = [torch.randn(5)]
-    for matrix in matrices[:2]:
-        rows.append((sum(rows) @ matrix).tanh())
-    total = sum(rows)
-    empty = [[math.nan] * 5] * 2
-    names = ["input", *(f"layer {k}" for k in range(1, 5)), "the stream"]
-
-    def answer(row, column):
-        if row == 5:
-            parts = " + ".join(f"{r[column]:.1f}" for r in rows)
-            return f"{parts} = {total[column]:.1f}"
-        return f"{names[row]} writes {rows[row][column]:.1f}" if row < 3 else ""
-
-    return Seen(
-        says(
-            "{} of {} layers have written. The stream is the sum of the rows: {}, {}, {}, {}, {}",
-            *(2, 4, *total.tolist()),
-        ),
-        Grid(
-            "who wrote what",
-            [*(row.tolist() for row in rows), *empty, total.tolist()],
-            rows=names,
-            columns=["1", "2", "3", "4", "5"],
-            text="{:.1f}",
-            detail=answer,
-            limits=(-2.5, 2.5),
-            diverging=True,
-            xlabel="feature",
-        ),
-    )
-
-
 # ---------------------------------------------------------------- a trained stream
 
 

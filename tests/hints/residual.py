@@ -16,8 +16,14 @@ def sublayer(x):
     return x @ W
 
 
+def one_block(x, branch, norm_first):
+    """By the way of the branch, as torch's own layer has it."""
+    y = torch.add(branch(norm(x) if norm_first else x), x)
+    return y if norm_first else norm(y)
+
+
 def block(norm_first):
-    y = oracle("residual.block")(X, sublayer, norm, norm_first)
+    y = one_block(X, sublayer, norm_first)
     return {"x": X, "y": y, r"\operatorname{Norm}": norm, "F": sublayer}
 
 
@@ -25,7 +31,7 @@ def deepnorm_of_layers():
     """The branch made smaller by alpha; the matrices smaller by what keeps the step constant."""
     layers = 7
     alpha = (2 * layers) ** 0.25
-    scaled = oracle("residual.block")(X, lambda x: sublayer(x) / alpha, norm, False)
+    scaled = one_block(X, lambda x: sublayer(x) / alpha, norm_first=False)
     constants = {r"\alpha": alpha, r"\beta": 1 / (alpha * 2**0.5), "N": layers}
     return {**block(False), "y": scaled, **constants}
 
@@ -67,6 +73,9 @@ ENTRIES: Entries = {
         designed, claim=r"t=1+nv@0", says=("multiplies the variance by",)
     ),
     ("ex-residual-init", "v=1"): LeftOut("a condition; no formula follows from it"),
+    ("ex-residual-deep", "v=1", "r=6", r"\frac12,\frac13,\frac14,\dots", r"\ln(1+S)=6"): LeftOut(
+        "what is given, the first terms of eq-sensitivity, and where its bound would end"
+    ),
     ("ex-residual-exponent", r"1/\sqrt l", "l=L/2", "L=4,8,16,32,64"): LeftOut(
         "an order of growth, where the middle layer is, and the depths to measure"
     ),

@@ -6,17 +6,16 @@ section of the modules has the same order: the oracle, the cases, the wrong answ
 
 from __future__ import annotations
 
-from book.checkers.residual.block import BLOCK, TEST, ZERO
+from book.checkers.residual.block import TEST, ZERO
 from book.checkers.residual.layers import DEAD, PARADOX
-from book.checkers.residual.scale import EXPONENT, INIT, WHISPER
+from book.checkers.residual.scale import DEEP, EXPONENT, INIT
 
 EXERCISES = {
     "zero": ZERO,
-    "block": BLOCK,
     "test": TEST,
     "dead": DEAD,
-    "whisper": WHISPER,
     "init": INIT,
     "exponent": EXPONENT,
     "paradox": PARADOX,
+    "deep": DEEP,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -122,47 +122,6 @@ EXPONENT = number(
 )
 
 
-# --- whisper --------------------------------------------------------------------------------------
-
-
-def _whispers() -> float:
-    """By adding branch after branch, in whole numbers."""
-    variance, layers = 1, 0
-    while not layers or variance <= 100:
-        variance, layers = variance + 2, layers + 1
-    return float(layers)
-
-
-WHISPER = number(
-    "When a layer whispers",
-    value=_whispers,
-    within=0.002,
-    because="After {value} layers there are 101 equal variances, and the newest is one of them.",
-    wrong=[
-        WrongNumber(
-            "branches in place of layers",
-            "That is the number of branches. A layer has two.",
-            lambda: 2 * _whispers(),
-        ),
-        WrongNumber(
-            "the input forgotten",
-            "The input is one more of the equal variances: after S branches there are 1 + S.",
-            lambda: _whispers() + 1,
-        ),
-        WrongNumber(
-            "one branch a layer",
-            "Attention and the feed-forward layer add both, so a layer adds 2.",
-            lambda: 2 * _whispers() - 1,
-        ),
-        WrongNumber(
-            "the input's share in Post-Norm",
-            "Halving with each branch is what happens to the input without a norm, and in "
-            "Post-Norm. In Pre-Norm all shares are equal.",
-            lambda: 4.0,
-        ),
-    ],
-)
-
 # --- init -----------------------------------------------------------------------------------------
 
 
@@ -235,4 +194,69 @@ INIT = Exercise(
         ),
     ),
     variants=(_init_by_search,),
+)
+
+
+# --- deep -----------------------------------------------------------------------------------------
+
+
+def _reaches(share: Callable[[int], float], total: float = 6.0) -> float:
+    """The number of the first branch at which the shares add up to a total."""
+    found, branch = 0.0, 0
+    while found < total:
+        branch += 1
+        found += share(branch)
+    return float(branch)
+
+
+def _deep() -> float:
+    return _reaches(lambda k: 1 / (1 + k))
+
+
+DEEP = number(
+    "How deep may Pre-Norm be?",
+    value=_deep,
+    within=0.001,  # less than one sub-layer
+    because="{value} sub-layers, or some 300 layers, change the output as much as 12 sub-layers in "
+    "Post-Norm, in this count: the harmonic numbers grow like a logarithm.",
+    wrong=[
+        WrongNumber(
+            "the bound in place of the sum",
+            "The logarithm is a bound from above: it reaches 6 where the sum is still below.",
+            lambda: float(math.ceil(math.expm1(6))),
+        ),
+        WrongNumber(
+            "a first share of 1",
+            "The input has variance 1 too, so the first branch is one half of the stream, not all "
+            "of it.",
+            lambda: _reaches(lambda k: 1 / k),
+        ),
+        WrongNumber(
+            "the input counted as a branch",
+            "The 1 at the beginning of the harmonic numbers stands for the input, which does not "
+            "change.",
+            lambda: _deep() + 1,
+        ),
+        WrongNumber(
+            "the last one below",
+            "There the count is still below 6. Asked for is the first number that reaches it.",
+            lambda: _deep() - 1,
+        ),
+        WrongNumber(
+            "layers in place of sub-layers",
+            "That is the number of layers. Each has two sub-layers.",
+            lambda: float(math.ceil(_deep() / 2)),
+        ),
+        WrongNumber(
+            "Post-Norm's shares",
+            "In Pre-Norm the shares shrink, because the stream grows; only the first one is 1/2.",
+            lambda: _reaches(lambda k: 1 / 2),
+        ),
+        WrongNumber(
+            "twice as many",
+            "The shares are smaller than half of Post-Norm's after the first few branches, and "
+            "shrink on.",
+            lambda: 24.0,
+        ),
+    ],
 )
