@@ -95,6 +95,8 @@ def fold_boxes(app: Sphinx, doctree: nodes.document, page: str) -> None:
         made = Fold("", line, *hidden.children, classes=["tp-fold", "tp-code-fold"])
         if "tag_finding" in cell["classes"]:
             made += list(_comparisons(cell))
+        else:
+            made["classes"].append("tp-drawing")
         # What the code shows comes first, then the line behind which the code is.
         cell.remove(hidden)
         cell.append(made)

@@ -265,7 +265,7 @@
     watch.observe(end);
   }
 
-  // ---- paper: everything folded out; the solutions if the reader wants them
+  // ---- paper: what is said folded out; the solutions if the reader wants them
   function printing() {
     const box = one("#tp-with-solutions");
     if (box) {
@@ -275,8 +275,8 @@
     let opened = [];
     addEventListener("beforeprint", () => {
       root.dataset.solutions = box && !box.checked ? "no" : "yes";
-      // A mark and the first line of a docstring say enough on paper.
-      opened = all("details:not([open], .tp-witness, .tp-docstring)").filter((d) => !(d.matches(".solution") && root.dataset.solutions === "no"));
+      // A mark and the first line of a docstring say enough on paper, and a picture needs no program.
+      opened = all("details:not([open], .tp-witness, .tp-docstring, .tp-drawing, .tp-setup)").filter((d) => !(d.matches(".solution") && root.dataset.solutions === "no"));
       for (const details of opened) details.open = true;
       for (const image of all("img[loading=lazy]")) image.loading = "eager";
     });

@@ -187,7 +187,7 @@ def test_boxes_that_fold_are_details_whose_line_holds_no_link(written):
 
 def test_hidden_code_comes_after_what_it_shows(written):
     cell = written["third"].partition('<div class="cell')[2]
-    assert 0 < cell.index("one") < cell.index('<details class="tp-fold tp-code-fold">')
+    assert 0 < cell.index("one") < cell.index('<details class="tp-fold tp-code-fold tp-drawing">')
     assert "x = " in cell.partition("<details")[2].partition("</details>")[0]
 
 
