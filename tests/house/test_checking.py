@@ -1,6 +1,7 @@
 """How an answer is checked: the conditions, the probes, what is forbidden, and every message."""
 
 import random
+import sys
 import time
 
 import numpy as np
@@ -340,6 +341,15 @@ def test_a_forbidden_function_is_seen_by_whatever_way(answer):
     rule, call = broken([SOFTMAX], lambda: answer(torch.ones(2, 2)), __file__)
     assert rule is SOFTMAX
     assert "return " in call.line
+
+
+def test_a_function_without_tensors_is_seen_and_the_profile_is_put_back():
+    before = sys.getprofile()
+    rule = Rule("without torch", ("broadcast_shapes",))
+    found = broken([rule], lambda: torch.broadcast_shapes((2, 1), (3,)), __file__)
+    assert found is not None
+    assert found[1].name == "torch.functional.broadcast_shapes"
+    assert sys.getprofile() is before
 
 
 def test_what_is_allowed_breaks_no_rule():

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.overrides import TorchFunctionMode, get_ignored_functions, resolve_name
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -109,11 +109,26 @@ def broken(
             if limit is not None and held > limit and len(calls) <= rule.most:
                 calls.append(Call(name, _line(sys._getframe(2), own), tuple(x.shape)))
 
+    # Functions of torch that take no tensors, and that Python's own profile sees.
+    hidden = {
+        code: f"{f.__module__}.{f.__qualname__}"
+        for f in get_ignored_functions()
+        if (code := getattr(f, "__code__", None))
+    }
+
+    def called(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code in hidden:
+            see(hidden[frame.f_code])
+
+    before = sys.getprofile()
     try:
+        sys.setprofile(called)
         with _Functions(see), _Operators(see, made):
             run()
     except Exception:  # said by the case that it fails
         pass
+    finally:
+        sys.setprofile(before)
     for rule, calls in zip(rules, found, strict=True):
         # The same call may be seen as a function and as an operator: which of the two is counted is
         # for the rule's names to say.
