@@ -51,7 +51,9 @@ def test_accepts_the_oracle_and_every_independent_right_answer(name, results):
     assert exercise.variants, "an exercise needs a right answer that is not the oracle"
     for answer in (exercise.oracle, *exercise.variants):
         report = judged(name, answer)
-        assert report.passed, f"{answer}: {report}"
+        # The reference is often the very function that the text forbids.
+        allowed = answer is exercise.oracle and bool(report.refused) and not report.failures
+        assert report.passed or allowed, f"{answer}: {report}"
         results[name]["right"] += 1
 
 
@@ -259,6 +261,13 @@ def too_loose(name, exercise):
 
 # How exact a question wants its number to be depends on the question; see test_questions.py.
 FUNCTIONS = [name for name, exercise in ALL.items() if not isinstance(exercise, Question)]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arguments_that_an_answer_may_change_are_made_afresh(name):
+    for case in ALL[name].cases:
+        for one, other in zip(case.inputs(), case.inputs(), strict=True):
+            assert one is not other or not isinstance(one, list | dict | torch.Tensor), case.name
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
