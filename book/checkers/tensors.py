@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, in_parts
 
 Shape = tuple[int, ...]
 Numbers = Tensor | list[float] | list[list[float]]
@@ -175,6 +175,24 @@ _BROADCAST = Exercise(
         ),
     ],
     variants=[_broadcast_by_sets, lambda a, b: _pairwise(*_padded(a, b), _rule)],
+    rules=(
+        Rule(
+            "without torch",
+            (
+                "broadcast_shapes",
+                "broadcast_tensors",
+                "aten.expand",
+                "aten.empty",
+                "aten.zeros",
+                "aten.ones",
+                "aten.rand",
+                "aten.randn",
+                "aten.full",
+                "aten.add",
+                "aten.mul",
+            ),
+        ),
+    ),
 )
 
 
@@ -202,13 +220,14 @@ def _matrices(
     tol: float = 1e-11,
     dtype: torch.dtype = torch.float64,
     change: Callable[[Tensor], Tensor] = lambda x: x,
+    sign: int = 1,
 ) -> Case:
     """`x` of that shape, changed, with a gain for each row and each column, none of them 1."""
 
     def inputs() -> tuple[Tensor, ...]:
         x = change(_draw(*shape, dtype=dtype))
         rows, columns = (2 + _draw(x.shape[k], seed=-k, dtype=dtype) for k in (-2, -1))
-        return tuple(t.requires_grad_(grad) for t in (x, rows, columns))
+        return tuple(t.requires_grad_(grad) for t in (x, sign * rows, columns))
 
     return Case(name, inputs, tol=tol, grad=grad)
 
@@ -235,6 +254,9 @@ _SCALE = Exercise(
         _matrices("numbers of size 1e150", 3, 4, change=lambda t: 1e150 * t),
         _matrices("float32", 3, 4, dtype=torch.float32, tol=1e-5),
         _matrices("an infinite entry, without gradients", 3, 4, grad=False, change=_with_infinity),
+        _matrices(
+            "an infinite entry and negative gains", 3, 4, grad=False, change=_with_infinity, sign=-1
+        ),
         _matrices("a square matrix, without gradients", 3, 3, grad=False),
     ],
     wrong=[
@@ -295,6 +317,12 @@ _SCALE = Exercise(
         lambda x, rows, columns: x * torch.outer(rows, columns),
         lambda x, rows, columns: (x.mT * rows).mT * columns,
     ],
+    rules=(
+        Rule(
+            "without a matrix product",
+            ("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.addmm", "aten.baddbmm"),
+        ),
+    ),
 )
 
 
@@ -592,6 +620,7 @@ _SAME = Exercise(
         _pair("float32 and float64", torch.ones(3, dtype=torch.float32), [1.0, 1.0, 1.0]),
         _pair("tiny numbers, tiny tol", [2e-10, 0.0], [1e-10, 0.0], tol=1e-12),
         _pair("huge numbers, off by 1", [1e7 + 1.0], [1e7]),
+        _pair("numbers near 1, off by 1e-9", [1.0, 1.0 + 1e-9], [1.0, 1.0], tol=1e-10),
         _pair("numbers near zero, off by less than tol", [3e-7, 0.0], [0.0, 0.0]),
         _pair("no numbers", torch.zeros(0, 4), torch.zeros(0, 4)),
         _pair("single numbers", torch.tensor(1.0), torch.tensor(1.0)),
@@ -656,6 +685,22 @@ _SAME = Exercise(
             "the limit is relative",
             "`tol` times the size of the number allows much for large numbers and nothing for 0.",
             lambda a, b, tol: _fits(a, b) and bool(((a - b).abs() <= tol * b.abs()).all()),
+        ),
+        WrongAnswer(
+            "a limit that grows with the numbers",
+            "torch.allclose adds `rtol` times the number to the limit, 1e-5 unless you say 0, so "
+            "that large numbers may differ by more than `tol`.",
+            lambda a, b, tol: _fits(a, b) and torch.allclose(a, b, atol=tol),
+        ),
+        WrongAnswer(
+            "less than tol",
+            "The text says at most `tol`: a difference of exactly `tol` is allowed.",
+            lambda a, b, tol: _fits(a, b) and bool(((a - b).abs() < tol).all()),
+        ),
+        WrongAnswer(
+            "compared in float32",
+            "float32 keeps seven digits: what differs in the ninth becomes the same number.",
+            lambda a, b, tol: _fits(a, b) and bool(((a.float() - b.float()).abs() <= tol).all()),
         ),
         WrongAnswer(
             "bit for bit",
