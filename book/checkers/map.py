@@ -6,6 +6,7 @@ is the right one with one thing changed, so that its line shows the mistake.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.core import Case, Exercise, Rule, WrongAnswer
 
 Shapes = list[tuple[int, ...]]
 
@@ -23,7 +24,7 @@ def _count(module: nn.Module) -> int:
 
 
 def _case(name: str, *numbers: Any) -> Case:
-    return Case(name, lambda: numbers)
+    return Case(name, lambda: copy.deepcopy(numbers))
 
 
 # --- shapes(src_len, tgt_len, d_model, num_heads, d_ff, vocab_size) -------------------------------
@@ -247,6 +248,7 @@ _DECODER = Exercise(
         ),
     ],
     variants=[_decoder_by_list],
+    rules=(Rule("by arithmetic", ("aten.empty", "aten.zeros", "aten.ones", "aten.randn")),),
 )
 
 
@@ -486,6 +488,7 @@ _ORDER = Exercise(
         _case("the output only", ["softmax", "linear", "review"]),
         _case("some parts twice", ["positions", "softmax", *_COLUMN[:2], "linear", "softmax"]),
         _case("nothing real", ["review", "convolution"]),
+        _case("names that hold a real one", ["linear attention", "softmax", "no positions"]),
         _case("nothing", []),
     ],
     wrong=[
