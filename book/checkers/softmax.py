@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, in_parts
 
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
 EXACT = 1e-11
@@ -49,9 +49,13 @@ def _by_logarithms(x: Tensor, dim: int) -> Tensor:
     return torch.exp(h - h.exp().sum(dim, keepdim=True).log()).to(x.dtype)
 
 
-def _by_logsumexp(x: Tensor, dim: int) -> Tensor:
-    h = _widened(x)
-    return torch.exp(h - torch.logsumexp(h, dim, keepdim=True)).to(x.dtype)
+def _one_row_at_a_time(x: Tensor, dim: int) -> Tensor:
+    rows = [_widened(row) for row in x.movedim(dim, 0).reshape(x.shape[dim], -1).unbind(1)]
+    if not rows:
+        return x.clone()
+    powers = [torch.pow(math.e, row - row.max().detach()) for row in rows]
+    shares = torch.stack([power / power.sum() for power in powers], 1)
+    return shares.reshape(x.movedim(dim, 0).shape).movedim(0, dim).to(x.dtype)
 
 
 @in_parts
@@ -89,6 +93,7 @@ SOFTMAX = Exercise(
         _softmax_case("a square matrix, dim 0", lambda: _draw(5, 5), 0),
         _softmax_case("three dimensions, the middle one", lambda: _draw(3, 4, 5), 1),
         _softmax_case("three dimensions, dim -3", lambda: _draw(3, 4, 5), -3),
+        _softmax_case("three dimensions, dim -1", lambda: _draw(3, 4, 5), -1),
         _softmax_case("a single vector", lambda: _draw(7), 0),
         _softmax_case("a single entry", lambda: _draw(3, 1), 1),
         _softmax_case("a transposed matrix, not contiguous", lambda: _draw(6, 4).T, 1),
@@ -114,8 +119,31 @@ SOFTMAX = Exercise(
             1e-6,
             grad=False,
         ),
+        # A row in which rounding anything but the result to 16 bits shows in the result.
+        _softmax_case(
+            "bfloat16 scores",
+            lambda: _draw(1, 7, scale=2, seed=147, dtype=torch.bfloat16),
+            1,
+            1e-4,
+            grad=False,
+        ),
     ),
-    variants=(_by_logarithms, _by_logsumexp),
+    variants=(_by_logarithms, _one_row_at_a_time),
+    rules=(
+        Rule(
+            "no `softmax`, no `logsumexp`",
+            (
+                "softmax",
+                "log_softmax",
+                "softmin",
+                "logsumexp",
+                "aten._softmax",
+                "aten._log_softmax",
+                "aten._safe_softmax",
+                "aten.logsumexp",
+            ),
+        ),
+    ),
     wrong=(
         WrongAnswer(
             "maximum not subtracted",
@@ -168,6 +196,12 @@ SOFTMAX = Exercise(
             lambda x, dim: torch.log_softmax(x, dim),
         ),
         WrongAnswer(
+            "half precision not computed in float32",
+            "In 16 bits each step rounds to two or three digits. Widen `x` first, and round once, "
+            "at the end.",
+            _softmax_with(widen=lambda x: x),
+        ),
+        WrongAnswer(
             "float32 result for half precision",
             "Computing in float32 is right, but the result has the dtype of `x`.",
             lambda x, dim: torch.softmax(_widened(x), dim),
@@ -186,10 +220,10 @@ def _softmax_backward(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
     return grad
 
 
-def _backward_by_matrix(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
+def _backward_by_dots(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
     g, w = grad_out.movedim(dim, -1), p.movedim(dim, -1)
-    J = torch.diag_embed(w) - w.unsqueeze(-1) * w.unsqueeze(-2)
-    return (g.unsqueeze(-2) @ J).squeeze(-2).movedim(-1, dim)
+    mean = (g.unsqueeze(-2) @ w.unsqueeze(-1)).squeeze(-1)
+    return torch.addcmul(w * g, w, mean, value=-1).movedim(-1, dim)
 
 
 def _backward_in_two_parts(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
@@ -212,7 +246,7 @@ SOFTMAX_BACKWARD = Exercise(
     oracle=_softmax_backward,
     spared=dict.fromkeys(("tiny", "huge"), "the weights of a row add up to one"),
     cases=(
-        _backward_case("rows, dim 1", 1, lambda: _draw(4, 6)),
+        _backward_case("rows, dim 1", 1, lambda: _draw(3, 9)),
         _backward_case("columns, dim 0", 0, lambda: _draw(4, 6)),
         _backward_case("a square matrix, dim 1", 1, lambda: _draw(5, 5)),
         _backward_case("three dimensions, the middle one", 1, lambda: _draw(3, 4, 5)),
@@ -222,7 +256,9 @@ SOFTMAX_BACKWARD = Exercise(
         _backward_case("sharp weights", 1, lambda: _draw(3, 8, scale=20)),
         _backward_case("not contiguous", 1, lambda: _draw(6, 4).T),
     ),
-    variants=(_backward_by_matrix, _backward_in_two_parts),
+    variants=(_backward_by_dots, _backward_in_two_parts),
+    # A matrix of the first case has three times as many.
+    rules=(Rule("without building the matrix", entries=lambda grad_out, p, dim: 2 * p.numel()),),
     wrong=(
         WrongAnswer(
             "diagonal only",
@@ -307,6 +343,7 @@ NORM_BOUND = Exercise(
         _nearest_to_half,
         lambda p: 2 * p.amax(-1) * (1 - p.amax(-1)),  # the largest weight has the largest sum
     ),
+    rules=(Rule("without building the matrix", entries=lambda p: 3 * p.numel()),),
     wrong=(
         WrongAnswer(
             "diagonal only",
@@ -366,7 +403,8 @@ def _by_smoothed_target(logits: Tensor, target: Tensor, label_smoothing: float) 
 
 
 def _as_mixture(logits: Tensor, target: Tensor, label_smoothing: float) -> Tensor:
-    logs = torch.log_softmax(logits, 1)
+    z = logits - logits.amax(1, keepdim=True).detach()
+    logs = z - z.exp().sum(1, keepdim=True).log()
     plain = F.nll_loss(logs, target)
     return (1 - label_smoothing) * plain - label_smoothing * logs.mean()
 
@@ -411,6 +449,12 @@ CROSS_ENTROPY = Exercise(
         _loss_case("sure and wrong, smoothing 0.1", lambda: _row(2000, 0, 10), [1], 0.1),
     ),
     variants=(_by_smoothed_target, _as_mixture),
+    rules=(
+        Rule(
+            "neither `cross_entropy` nor `log_softmax`",
+            ("cross_entropy", "log_softmax", "aten._log_softmax", "aten.cross_entropy_loss"),
+        ),
+    ),
     wrong=(
         WrongAnswer(
             "logarithm of the softmax",
@@ -537,6 +581,16 @@ MERGE = Exercise(
         _merge_case("scores near -1,000", lambda: _draw(2, 5) - 999, lambda: _draw(2, 3) - 1000),
         _merge_case("800 apart", lambda: _draw(2, 5), lambda: 800 + _draw(2, 5)),
         _merge_case(
+            "scores near -12,000",
+            lambda: _draw(2, 5) - 12_000,
+            lambda: _draw(2, 3, seed=1) - torch.tensor([[11_996.0], [12_004.0]]),
+        ),
+        _merge_case(
+            "one row of the first part is masked",
+            lambda: _draw(3, 5) + torch.tensor([[-math.inf], [0.0], [2.0]]),
+            lambda: _draw(3, 4, seed=1),
+        ),
+        _merge_case(
             "the first part is masked",
             lambda: torch.full((2, 3), -math.inf, dtype=torch.float64),
             lambda: _draw(2, 5),
@@ -601,6 +655,14 @@ MERGE = Exercise(
             _merge_with(scale=lambda m_i, m: torch.exp(m_i)),
         ),
         WrongAnswer(
+            "a number in place of minus infinity",
+            "However low it is, all scores may lie below it: then both maxima become that number. "
+            "exp(-inf) is 0, which is what is wanted.",
+            lambda m1, s1, o1, m2, s2, o2: _merge_with()(
+                m1.clamp(min=-1e4), s1, o1, m2.clamp(min=-1e4), s2, o2
+            ),
+        ),
+        WrongAnswer(
             "not divided by the sum",
             "The merged output is a sum over all keys. Divided by the merged sum it is an average.",
             _merge_with(finish=lambda o, s: o),
@@ -647,6 +709,7 @@ DOUBLE_SOFTMAX_RANGE = Exercise(
         for d in (2, 3, 10, 100, 32_000)
     ),
     variants=(_range_from_floor,),
+    spared={"default dtype": "the numbers are the reader's own, in the dtype of the session"},
     wrong=(
         WrongAnswer(
             "lowest loss zero",

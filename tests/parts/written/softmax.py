@@ -1,8 +1,13 @@
 """Chapter 03: answers to its exercises that the checkers do not know."""
 
+import math
+
 import torch
+import torch.nn.functional as F
 
 from . import Right, Wrong
+
+# softmax.softmax
 
 
 def minimum_as_a_negated_maximum(x, dim):
@@ -16,6 +21,353 @@ def one_row_after_the_other(x, dim):
     return e / e.sum(dim, keepdim=True)
 
 
+def sums_over_columns(x, dim):
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    e = torch.exp(wide - wide.amax(dim, keepdim=True))
+    return (e / e.sum(1 if dim in (1, -1) else dim, keepdim=True)).to(x.dtype)
+
+
+def always_in_single_precision(x, dim):
+    e = torch.exp(x.float() - x.float().amax(dim, keepdim=True))
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def stays_in_single_precision(x, dim):
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    e = torch.exp(wide - wide.amax(dim, keepdim=True))
+    return e / e.sum(dim, keepdim=True)
+
+
+def only_float16_is_widened(x, dim):
+    wide = x.float() if x.dtype is torch.float16 else x
+    e = torch.exp(wide - wide.amax(dim, keepdim=True))
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def shifted_before_it_is_widened(x, dim):
+    shifted = x - x.amax(dim, keepdim=True)
+    wide = shifted.float() if x.dtype in (torch.float16, torch.bfloat16) else shifted
+    e = wide.exp()
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def clamped(x, dim):
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    e = wide.clamp(-80, 80).exp()
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def never_divides_by_zero(x, dim):
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    e = torch.exp(wide - wide.amax(dim, keepdim=True))
+    return (e / (e.sum(dim, keepdim=True) + 1e-9)).to(x.dtype)
+
+
+def shifted_in_place(x, dim):
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x.detach()
+    wide -= wide.amax(dim, keepdim=True)
+    e = wide.exp()
+    return (e / e.sum(dim, keepdim=True)).to(x.dtype)
+
+
+def last_dimension_turned(x, dim):
+    x = x.transpose(dim, -1)
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    e = torch.exp(wide - wide.max(-1).values.unsqueeze(-1))
+    return (e / e.sum(-1, keepdim=True)).to(x.dtype)
+
+
+def torch_on_the_way(x, dim):
+    return torch.log_softmax(x.float() if x.itemsize == 2 else x, dim).exp().to(x.dtype)
+
+
+def by_the_loss(x, dim):
+    wide = x.float() if x.itemsize == 2 else x
+    return torch.exp(wide - wide.logsumexp(dim, keepdim=True)).to(x.dtype)
+
+
+def by_softmin(x, dim):
+    return F.softmin(-x.float(), dim).to(x.dtype) if x.itemsize == 2 else F.softmin(-x, dim)
+
+
+def rows_moved_to_the_end(x, dim):
+    rows = x.movedim(dim, -1)
+    rows = rows.float() if x.itemsize == 2 else rows
+    powers = math.e ** (rows - rows.max(dim=-1, keepdim=True)[0])
+    return torch.einsum("...i,...->...i", powers, 1 / powers.sum(-1)).movedim(-1, dim).to(x.dtype)
+
+
+def entry_by_entry(x, dim):
+    scores = x.unbind(dim)
+    if x.itemsize == 2:
+        scores = [s.float() for s in scores]
+    top = scores[0]
+    for s in scores[1:]:
+        top = torch.maximum(top, s)
+    terms = [torch.exp(s - top.detach()) for s in scores]
+    total = sum(terms)
+    return torch.stack([(t / total).to(x.dtype) for t in terms], dim)
+
+
+# softmax.softmax_backward
+
+
+def matrix_of_every_row(grad_out, p, dim):
+    g, q = grad_out.movedim(dim, -1), p.movedim(dim, -1)
+    J = torch.diag_embed(q) - q.unsqueeze(-1) * q.unsqueeze(-2)
+    return (g.unsqueeze(-2) @ J).squeeze(-2).movedim(-1, dim)
+
+
+def weights_in_place(grad_out, p, dim):
+    grad_out -= (grad_out * p).sum(dim, keepdim=True)
+    return p * grad_out
+
+
+def first_dimension_of_two(grad_out, p, dim):
+    s = (grad_out * p).sum(dim)
+    return p * (grad_out - (s.unsqueeze(-1) if dim == -1 else s))
+
+
+def weights_not_in_the_sum(grad_out, p, dim):
+    return p * (grad_out - grad_out.sum(dim, keepdim=True))
+
+
+def mean_for_sum(grad_out, p, dim):
+    return p * (grad_out - (grad_out * p).mean(dim, keepdim=True))
+
+
+def torch_goes_back(grad_out, p, dim):
+    return torch._softmax_backward_data(grad_out, p, dim, p.dtype)
+
+
+def autograd_goes_back(grad_out, p, dim):
+    z = p.detach().log().requires_grad_()
+    return torch.autograd.grad(torch.softmax(z, dim), z, grad_out)[0]
+
+
+def two_terms(grad_out, p, dim):
+    a = grad_out.mul(p)
+    return torch.sub(a, p.mul(a.sum(dim=dim, keepdim=True)))
+
+
+def dots_of_rows(grad_out, p, dim):
+    g, q = grad_out.transpose(dim, -1), p.transpose(dim, -1)
+    dots = torch.einsum("...i,...i->...", g, q)
+    return (q * g - q * dots[..., None]).transpose(dim, -1)
+
+
+# softmax.norm_bound
+
+
+def whole_matrix(p):
+    J = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
+    return J.abs().sum(-1).amax(-1)
+
+
+def whole_matrix_by_outer(p):
+    rows = p.reshape(-1, p.shape[-1])
+    found = [(torch.diag(r) - torch.outer(r, r)).abs().sum(1).max() for r in rows]
+    return torch.stack(found).reshape(p.shape[:-1])
+
+
+def least_likely(p):
+    least = p.amin(-1)
+    return 2 * least * (1 - least)
+
+
+def spectral_norm(p):
+    J = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
+    return torch.linalg.matrix_norm(J, 2)
+
+
+def most_likely(p):
+    top = p.max(dim=-1).values
+    return 2 * top * (1 - top)
+
+
+def from_one_half(p):
+    return 0.5 - 0.5 * (1 - 2 * p).square().amin(-1)
+
+
+# softmax.cross_entropy
+
+
+def _loss(logits, q):
+    return (logits.logsumexp(-1) - (q * logits).sum(-1)).mean()
+
+
+def shared_by_the_others(logits, target, label_smoothing):
+    d = logits.shape[-1]
+    y = F.one_hot(target, d)
+    return _loss(logits, (1 - label_smoothing) * y + label_smoothing / (d - 1) * (1 - y))
+
+
+def targets_in_single_precision(logits, target, label_smoothing):
+    y = F.one_hot(target, logits.shape[-1]).float()
+    return _loss(logits, (1 - label_smoothing) * y + label_smoothing / logits.shape[-1])
+
+
+def divergence(logits, target, label_smoothing):
+    d = logits.shape[-1]
+    q = F.one_hot(target, d) * (1 - label_smoothing) + label_smoothing / d
+    return _loss(logits, q) + torch.xlogy(q, q).sum(-1).mean()
+
+
+def logarithm_of_softmax(logits, target, label_smoothing):
+    logs = torch.softmax(logits, -1).log()
+    chosen = logs[torch.arange(len(target)), target]
+    return -((1 - label_smoothing) * chosen + label_smoothing * logs.mean(-1)).mean()
+
+
+def logarithm_that_is_never_infinite(logits, target, label_smoothing):
+    logs = (torch.softmax(logits, -1) + 1e-9).log()
+    chosen = logs.gather(1, target[:, None])[:, 0]
+    return -((1 - label_smoothing) * chosen + label_smoothing * logs.mean(-1)).mean()
+
+
+def every_target_of_every_row(logits, target, label_smoothing):
+    right = logits[:, target].mean(-1)
+    return (logits.logsumexp(-1) - (1 - label_smoothing) * right
+            - label_smoothing * logits.mean(-1)).mean()  # fmt: skip
+
+
+def torch_takes_the_loss(logits, target, label_smoothing):
+    return F.cross_entropy(logits, target, label_smoothing=label_smoothing)
+
+
+def torch_takes_the_logarithms(logits, target, label_smoothing):
+    logs = torch.log_softmax(logits, -1)
+    chosen = F.nll_loss(logs, target)
+    return (1 - label_smoothing) * chosen - label_smoothing * logs.mean()
+
+
+def torch_by_a_module(logits, target, label_smoothing):
+    return torch.nn.CrossEntropyLoss(label_smoothing=label_smoothing)(logits, target)
+
+
+def summed(logits, target, label_smoothing):
+    right = logits.gather(1, target[:, None])[:, 0]
+    q = (1 - label_smoothing) * right + label_smoothing * logits.mean(-1)
+    return (logits.logsumexp(-1) - q).sum()
+
+
+def row_by_row(logits, target, label_smoothing):
+    losses = []
+    for z, c in zip(logits, target.tolist(), strict=True):
+        lead = z - z.max()
+        lse = lead.exp().sum().log()
+        losses.append(lse - (1 - label_smoothing) * lead[c] - label_smoothing * lead.mean())
+    return sum(losses) / len(losses)
+
+
+def logs_of_weights(logits, target, label_smoothing):
+    logs = logits - torch.logsumexp(logits, dim=1, keepdim=True)
+    q = torch.full_like(logits, label_smoothing / logits.shape[1])
+    q = q.scatter_add(1, target[:, None], torch.full_like(logits[:, :1], 1 - label_smoothing))
+    return -(q * logs).sum() / len(target)
+
+
+# softmax.merge
+
+
+def measured_from_zero(m1, s1, o1, m2, s2, o2):
+    a, b = m1.exp(), m2.exp()
+    return (a[..., None] * o1 + b[..., None] * o2) / (a * s1 + b * s2)[..., None]
+
+
+def one_masked_row_decides(m1, s1, o1, m2, s2, o2):
+    if m1.isneginf().any():
+        return o2 / s2[..., None]
+    if m2.isneginf().any():
+        return o1 / s1[..., None]
+    m = torch.maximum(m1, m2)
+    a, b = (m1 - m).exp(), (m2 - m).exp()
+    return (a[..., None] * o1 + b[..., None] * o2) / (a * s1 + b * s2)[..., None]
+
+
+def first_maximum(m1, s1, o1, m2, s2, o2):
+    b = (m2 - m1).exp()
+    return (o1 + b[..., None] * o2) / (s1 + b * s2)[..., None]
+
+
+def not_divided(m1, s1, o1, m2, s2, o2):
+    m = torch.maximum(m1, m2)
+    return o1 * (m1 - m).exp()[..., None] + o2 * (m2 - m).exp()[..., None]
+
+
+def averages_of_averages(m1, s1, o1, m2, s2, o2):
+    m = torch.maximum(m1, m2)
+    a, b = (m1 - m).exp(), (m2 - m).exp()
+    first, second = o1 / s1[..., None], o2 / s2[..., None]
+    return (a[..., None] * first + b[..., None] * second) / (a + b)[..., None]
+
+
+def scaled_in_place(m1, s1, o1, m2, s2, o2):
+    m = torch.maximum(m1, m2)
+    a, b = (m1 - m).exp(), (m2 - m).exp()
+    o1 *= a[..., None]
+    o2 *= b[..., None]
+    return (o1 + o2) / (s1 * a + s2 * b)[..., None]
+
+
+def one_row_per_token(m1, s1, o1, m2, s2, o2):
+    m = torch.maximum(m1, m2)
+    a, b = (m1 - m).exp(), (m2 - m).exp()
+    return (a[:, None] * o1 + b[:, None] * o2) / (a * s1 + b * s2)[:, None]
+
+
+def a_large_negative_number(m1, s1, o1, m2, s2, o2):
+    m1, m2 = m1.clamp(min=-1e4), m2.clamp(min=-1e4)
+    m = torch.maximum(m1, m2)
+    a, b = (m1 - m).exp(), (m2 - m).exp()
+    return (a[..., None] * o1 + b[..., None] * o2) / (a * s1 + b * s2)[..., None]
+
+
+def chosen_by_where(m1, s1, o1, m2, s2, o2):
+    a, b = (m1 - m2).exp(), (m2 - m1).exp()
+    first = (o1 * a[..., None] + o2) / (s1 * a + s2)[..., None]
+    second = (o1 + b[..., None] * o2) / (s1 + b * s2)[..., None]
+    return torch.where((m1 > m2)[..., None], second, first)
+
+
+def shares_by_a_sigmoid(m1, s1, o1, m2, s2, o2):
+    one = torch.sigmoid(m1 + s1.log() - m2 - s2.log())[..., None]
+    first = torch.where(s1[..., None] > 0, o1 / s1[..., None], 0)
+    second = torch.where(s2[..., None] > 0, o2 / s2[..., None], 0)
+    return one * first + (1 - one) * second
+
+
+def stacked(m1, s1, o1, m2, s2, o2):
+    m, s, o = torch.stack([m1, m2]), torch.stack([s1, s2]), torch.stack([o1, o2])
+    w = torch.exp(m - m.amax(0))
+    return torch.einsum("k...,k...d->...d", w, o) / torch.sum(w * s, 0).unsqueeze(-1)
+
+
+# softmax.double_softmax_range
+
+
+def tensors_of_single_precision(num_classes):
+    e = torch.tensor(math.e, dtype=torch.float32)
+    d = torch.tensor(num_classes, dtype=torch.float32)
+    high = torch.log(e + d - 1)
+    return (high - 1).item(), d.log().item(), high.item()
+
+
+def by_torch(num_classes):
+    best = torch.zeros(num_classes)
+    best[0] = 1
+    equal = torch.full((num_classes,), 1 / num_classes)
+    first, second = torch.tensor(0), torch.tensor(1)
+    return tuple(
+        F.cross_entropy(p, c).item() for p, c in ((best, first), (equal, first), (best, second))
+    )
+
+
+def by_numbers(num_classes):
+    high = math.log(math.exp(1) + (num_classes - 1))
+    return [high - 1, math.log(num_classes), high]
+
+
 WRONG = [
     Wrong(
         "softmax.softmax",
@@ -23,7 +375,211 @@ WRONG = [
         one_row_after_the_other,
         named="one maximum for the whole tensor",
     ),
+    Wrong("softmax.softmax", "a sum over dim 1 for the last one", sums_over_columns),
+    Wrong("softmax.softmax", "everything in float32", always_in_single_precision),
+    Wrong(
+        "softmax.softmax",
+        "half precision comes back as float32",
+        stays_in_single_precision,
+        named="float32 result for half precision",
+    ),
+    Wrong(
+        "softmax.softmax",
+        "bfloat16 is not widened",
+        only_float16_is_widened,
+        named="half precision not computed in float32",
+    ),
+    Wrong("softmax.softmax", "shifted before it is widened", shifted_before_it_is_widened),
+    Wrong("softmax.softmax", "scores are clamped", clamped),
+    Wrong("softmax.softmax", "1e-9 in the denominator", never_divides_by_zero),
+    Wrong("softmax.softmax", "the scores are changed", shifted_in_place),
+    Wrong("softmax.softmax", "not turned back", last_dimension_turned),
+    Wrong(
+        "softmax.softmax",
+        "exp of log_softmax",
+        torch_on_the_way,
+        says="says no `softmax`, no `logsumexp`",
+    ),
+    Wrong("softmax.softmax", "logsumexp", by_the_loss, says="says no `softmax`, no `logsumexp`"),
+    Wrong("softmax.softmax", "softmin", by_softmin, says="says no `softmax`, no `logsumexp`"),
+    Wrong(
+        "softmax.softmax",
+        "F.softmax",
+        lambda x, dim: F.softmax(x, dim),
+        says="says no `softmax`, no `logsumexp`",
+    ),
+    Wrong(
+        "softmax.softmax_backward",
+        "a Jacobian for each row",
+        matrix_of_every_row,
+        says="says without building the matrix",
+    ),
+    Wrong("softmax.softmax_backward", "the gradient is changed", weights_in_place),
+    Wrong(
+        "softmax.softmax_backward",
+        "the sum's place from two dimensions",
+        first_dimension_of_two,
+        named="keepdim forgotten",
+    ),
+    Wrong(
+        "softmax.softmax_backward",
+        "the sum of the gradient alone",
+        weights_not_in_the_sum,
+        named="plain sum subtracted",
+    ),
+    Wrong("softmax.softmax_backward", "a mean for the sum", mean_for_sum),
+    Wrong(
+        "softmax.softmax_backward",
+        "the diagonal",
+        lambda g, p, dim: g * p * (1 - p),
+        named="diagonal only",
+    ),
+    Wrong(
+        "softmax.softmax_backward",
+        "the last dimension",
+        lambda g, p, dim: p * (g - (g * p).sum(-1, True)),
+        named="always along the last dimension",
+    ),
+    Wrong("softmax.norm_bound", "J", whole_matrix, says="says without building the matrix"),
+    Wrong("softmax.norm_bound", "J by outer products", whole_matrix_by_outer),
+    Wrong("softmax.norm_bound", "the smallest weight", least_likely),
+    Wrong(
+        "softmax.norm_bound",
+        "the norm itself",
+        spectral_norm,
+        named="exact norm in place of the bound",
+    ),
+    Wrong(
+        "softmax.norm_bound",
+        "the bound",
+        lambda p: torch.full(p.shape[:-1], 0.5),
+        named="always one half",
+    ),
+    Wrong(
+        "softmax.norm_bound",
+        "the diagonal of J",
+        lambda p: (p * (1 - p)).amax(-1),
+        named="diagonal only",
+    ),
+    Wrong(
+        "softmax.norm_bound",
+        "the sum of the row sums",
+        lambda p: (2 * p * (1 - p)).sum(-1),
+        named="sum over the rows",
+    ),
+    Wrong(
+        "softmax.norm_bound",
+        "over all rows of p",
+        lambda p: (2 * p * (1 - p)).max(),
+        named="one number for the whole tensor",
+    ),
+    Wrong("softmax.norm_bound", "the dimension kept", lambda p: (2 * p * (1 - p)).amax(-1, True)),
+    Wrong(
+        "softmax.cross_entropy",
+        "the share goes to the others",
+        shared_by_the_others,
+        named="smoothing spread over the wrong classes only",
+    ),
+    Wrong("softmax.cross_entropy", "the targets in float32", targets_in_single_precision),
+    Wrong("softmax.cross_entropy", "the divergence", divergence),
+    Wrong(
+        "softmax.cross_entropy",
+        "the logarithm of softmax",
+        logarithm_of_softmax,
+        named="logarithm of the softmax",
+    ),
+    Wrong(
+        "softmax.cross_entropy",
+        "1e-9 in the logarithm",
+        logarithm_that_is_never_infinite,
+        named="small constant in the logarithm",
+    ),
+    Wrong("softmax.cross_entropy", "all targets in all rows", every_target_of_every_row),
+    Wrong(
+        "softmax.cross_entropy",
+        "F.cross_entropy",
+        torch_takes_the_loss,
+        says="says neither `cross_entropy` nor `log_softmax`",
+    ),
+    Wrong(
+        "softmax.cross_entropy",
+        "nll_loss of log_softmax",
+        torch_takes_the_logarithms,
+        says="says neither `cross_entropy` nor `log_softmax`",
+    ),
+    Wrong(
+        "softmax.cross_entropy",
+        "nn.CrossEntropyLoss",
+        torch_by_a_module,
+        says="says neither `cross_entropy` nor `log_softmax`",
+    ),
+    Wrong("softmax.cross_entropy", "the sum of the rows", summed, named="sum in place of the mean"),
+    Wrong("softmax.merge", "exponents from zero", measured_from_zero, named="no common maximum"),
+    Wrong("softmax.merge", "one masked row decides for all", one_masked_row_decides),
+    Wrong(
+        "softmax.merge",
+        "from the first maximum",
+        first_maximum,
+        named="measured from the smaller maximum",
+    ),
+    Wrong("softmax.merge", "not divided", not_divided, named="not divided by the sum"),
+    Wrong("softmax.merge", "averages weighed by the maxima", averages_of_averages),
+    Wrong("softmax.merge", "the outputs are changed", scaled_in_place),
+    Wrong("softmax.merge", "one dimension of rows", one_row_per_token),
+    Wrong(
+        "softmax.merge",
+        "-1e4 for minus infinity",
+        a_large_negative_number,
+        named="a number in place of minus infinity",
+    ),
+    Wrong("softmax.double_softmax_range", "in float32", tensors_of_single_precision),
+    Wrong(
+        "softmax.double_softmax_range",
+        "no loss at best",
+        lambda d: (0.0, math.log(d), math.log(math.e + d - 1)),
+        named="lowest loss zero",
+    ),
+    Wrong(
+        "softmax.double_softmax_range",
+        "e times d",
+        lambda d: (math.log(math.e * d) - 1, math.log(d), math.log(math.e * d)),
+    ),
+    Wrong(
+        "softmax.double_softmax_range",
+        "no bound",
+        lambda d: (math.log(math.e + d - 1) - 1, math.log(d), math.inf),
+    ),
+    Wrong(
+        "softmax.double_softmax_range",
+        "base 2",
+        lambda d: (math.log2(math.e + d - 1) - 1, math.log2(d), math.log2(math.e + d - 1)),
+    ),
+    Wrong(
+        "softmax.double_softmax_range",
+        "d for d - 1",
+        lambda d: (math.log(math.e + d) - 1, math.log(d), math.log(math.e + d)),
+        named="right class counted twice",
+    ),
+    Wrong(
+        "softmax.double_softmax_range",
+        "the worst first",
+        lambda d: (math.log(math.e + d - 1), math.log(d), math.log(math.e + d - 1) - 1),
+    ),
+    Wrong("softmax.double_softmax_range", "a hundred classes", lambda d: (3.622, 4.605, 4.622)),
 ]
 RIGHT = [
     Right("softmax.softmax", "the maximum by a minimum", minimum_as_a_negated_maximum),
+    Right("softmax.softmax", "rows moved to the end", rows_moved_to_the_end),
+    Right("softmax.softmax", "entry by entry", entry_by_entry),
+    Right("softmax.softmax_backward", "two terms", two_terms),
+    Right("softmax.softmax_backward", "dots of rows", dots_of_rows),
+    Right("softmax.norm_bound", "of the largest weight", most_likely),
+    Right("softmax.norm_bound", "the distance from one half", from_one_half),
+    Right("softmax.cross_entropy", "row by row", row_by_row),
+    Right("softmax.cross_entropy", "scattered targets", logs_of_weights),
+    Right("softmax.merge", "a sigmoid", shares_by_a_sigmoid),
+    Right("softmax.merge", "stacked", stacked),
+    Right("softmax.merge", "from either maximum, chosen by where", chosen_by_where),
+    Right("softmax.double_softmax_range", "torch's loss", by_torch),
+    Right("softmax.double_softmax_range", "a list", by_numbers),
 ]
