@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
 
 F64 = torch.float64
 
@@ -77,10 +77,6 @@ def _row(position: float = 2, **parts: Any) -> Answer:
     return lambda: _waves(torch.tensor([position]), 4, 10000.0, **parts)[0].tolist()
 
 
-def _rounded(answer: Answer) -> Answer:
-    return lambda: [round(v, 4) for v in answer()]
-
-
 _ROW = Exercise(
     title="The encoding of position 2 for d = 4",
     oracle=_row(),
@@ -121,9 +117,10 @@ _ROW = Exercise(
         ),
     ],
     variants=[
-        _rounded(_row()),
-        lambda: [math.sin(2), math.cos(2), math.sin(0.02), math.cos(0.02)],
+        lambda: [0.9093, -0.4161, 0.02, 0.9998],
+        lambda: [0.90930, -0.41615, 0.0199987, 0.99980001],
     ],
+    rules=(Rule("typed in", ("aten.sin", "aten.cos", "aten.polar", "aten.lift_fresh")),),
 )
 
 
@@ -284,6 +281,7 @@ _SHIFT = Exercise(
         _moves(-2, 6, 50.0),
         _moves(0, 4),
         _moves(7, 10),
+        _moves(-700, 6),
         _moves(5, 8, 1.0),
     ],
     wrong=[
@@ -382,6 +380,10 @@ _EQUIVARIANCE = Exercise(
         _function("rows sorted", lambda x: x.sort(0).values),
         _function("attention, two rows exchanged", _attention, (1, 0, 2)),
         _function("a change of 1e-3 in row 0", lambda x: x + 1e-3 * (_numbers(x) == 0)),
+        _function(
+            "a change of 5e-9 in row 0, beside numbers of size 10,000",
+            lambda x: 1e4 * x.tanh() + 5e-9 * (_numbers(x) == 0),
+        ),
         _function("a number of the order, for every row", _of_order),
         _function("its negative, for every row", lambda x: -_of_order(x)),
         _function("running mean of the sines", lambda x: x.sin().cumsum(0) / (1 + _numbers(x))),
@@ -414,6 +416,17 @@ _EQUIVARIANCE = Exercise(
             "a wide tolerance",
             "The limit is 1e-9. A small dependence on the position is one all the same.",
             lambda f, x, order: torch.allclose(f(x[order]), f(x)[order], atol=1e-2),
+        ),
+        WrongAnswer(
+            "a limit that grows with the numbers",
+            "torch.allclose adds `rtol` times the number to the limit, 1e-5 unless you say 0, so "
+            "that large numbers may differ by more than 1e-9.",
+            lambda f, x, order: torch.allclose(f(x[order]), f(x)[order], atol=1e-9),
+        ),
+        WrongAnswer(
+            "only sums over the rows compared",
+            "A sum does not know in which row its parts stood. Compare row by row.",
+            lambda f, x, order: _small(f(x[order]).sum(0), f(x).sum(0)),
         ),
         WrongAnswer(
             "a tensor in place of a bool",
@@ -518,6 +531,7 @@ _BACKWARD = Exercise(
         ),
     ],
     variants=[_summed, _by_one_hot],
+    rules=(autograd(),),
 )
 
 
