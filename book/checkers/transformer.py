@@ -506,11 +506,16 @@ COUNT_PARAMETERS = Exercise(
 Step = Callable[[Tensor], Tensor]
 
 
-def _scripted(script: Sequence[Sequence[int]], vocab: int = 9) -> Step:
-    """A model that wants to write `script[row]`, and then its first word again and again."""
+def _scripted(script: Sequence[Sequence[int]], vocab: int = 9, end: int = 2) -> Step:
+    """A model that wants to write `script[row]`, and then its first word again and again.
+
+    Once every row has ended it may not be asked any more.
+    """
 
     def step(prefixes: Tensor) -> Tensor:
         rows, t = prefixes.shape
+        if (prefixes[:, 1:] == end).any(1).all():
+            raise RuntimeError("asked for another token, though every row has ended")
         logits = _draw(rows, vocab, seed=t).abs().neg()
         for row in range(rows):
             words = script[row]
@@ -590,6 +595,11 @@ GREEDY = Exercise(
         Case("all rows end at the limit", lambda: (_scripted([[3, 2], [4, 2]]), 2, 1, 2, 0, 2)),
         Case("padding is not zero", lambda: (_scripted([[3, 2], [4, 5, 6, 2]]), 2, 0, 2, 8, 6)),
         Case("a limit of one token", lambda: (_scripted([[3, 2], [2]]), 2, 1, 2, 0, 1)),
+        Case(
+            "another end token, and words 0 and 2 before it",
+            lambda: (_scripted([[0, 2, 5], [2, 0, 0, 5]], end=5), 2, 1, 5, 0, 7),
+        ),
+        Case("260 tokens", lambda: (_scripted([[3, 4]]), 1, 1, 2, 0, 260)),
     ],
     variants=(_greedy_in_lists,),
     wrong=[
