@@ -77,7 +77,8 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
         if not failures:
             # Only an answer that is right so far can be told something new by the probes.
             left = [note for o in got for note in o.left]
-            cases, want, got = _probe(exercise, answer, names, want, watch)
+            more = _probe(exercise, answer, names, want, watch)
+            cases, want, got = [*cases, *more[0]], [*want, *more[1]], [*got, *more[2]]
             failures = _failures(cases, want, got)
     notes = tuple(dict.fromkeys([*left, *(note for o in got for note in o.left)]))
     if failures:

@@ -145,9 +145,10 @@ def _line(frame: FrameType | None, own: str) -> str:
     return linecache.getline(own, frame.f_lineno).strip()
 
 
-def autograd() -> Rule:
-    """By hand: autograd may not be asked for the gradient."""
-    return Rule(
-        "without autograd",
-        ("autograd.grad", "backward"),
-    )
+def autograd(*operators: str) -> Rule:
+    """By hand: autograd may not be asked for the gradient, forwards or backwards.
+
+    Args:
+        operators: those of autograd's own that would be the answer, as "gelu_backward".
+    """
+    return Rule("without autograd", ("autograd.grad", "backward", "_make_dual", *operators))
