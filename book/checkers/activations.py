@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
 
 # An honest float64 answer differs from the oracle by rounding only.
 EXACT = 1e-11
@@ -90,6 +90,7 @@ TANH = Exercise(
     leading={"x": 0},
     cases=TANH_CASES,
     variants=(_tanh_by_expm1, _tanh_by_limit),
+    rules=(Rule("no `torch.tanh`, no `torch.sigmoid`", ("tanh", "tanh_", "sigmoid", "sigmoid_")),),
     wrong=(
         WrongAnswer(
             "the quotient of exponentials as it stands",
@@ -159,6 +160,11 @@ def _softplus_by_clamp(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + torch.log1p(torch.exp(-x.clamp(min=0))), left)
 
 
+def _softplus_by_log(x: Tensor) -> Tensor:
+    left = torch.log(1 + torch.exp(x.clamp(max=0)))
+    return torch.where(x > 0, x + torch.log(1 + torch.exp(-x.clamp(min=0))), left)
+
+
 def _softplus_by_log_sigmoid(x: Tensor) -> Tensor:
     return -F.logsigmoid(-x)
 
@@ -173,6 +179,7 @@ SOFTPLUS = Exercise(
         _points("-30, where the result is tiny", [-30.0], tol=1e-17),
     ],
     variants=(_softplus_by_clamp, _softplus_by_log_sigmoid),
+    rules=(Rule("without `F.softplus`", ("softplus",)),),
     wrong=(
         WrongAnswer(
             "the formula as it stands",
@@ -206,6 +213,12 @@ SOFTPLUS = Exercise(
             "the two sides exchanged",
             "e^-x belongs to the side of positive x, and e^x to that of negative x.",
             lambda x: torch.where(x < 0, x + torch.log1p(torch.exp(-x)), torch.log1p(torch.exp(x))),
+        ),
+        WrongAnswer(
+            "digits lost in 1 + t",
+            "Far to the left t = e^x is tiny, and 1 + t keeps few of its digits, or none. "
+            "torch.log1p(t) computes log(1 + t) without adding.",
+            _softplus_by_log,
         ),
         WrongAnswer(
             "ReLU in place of softplus",
@@ -288,6 +301,7 @@ GELU_GRAD = Exercise(
     leading={"x": 0},
     cases=GELU_GRAD_CASES,
     variants=(_gelu_slope(), _gelu_grad_by_erf),
+    rules=(autograd("gelu_backward"),),
     wrong=(
         WrongAnswer(
             "only the first term of the product rule",
@@ -409,6 +423,7 @@ SWISH_BACKWARD = Exercise(
     leading={"grad_out": 0, "x": 0},
     cases=SWISH_CASES,
     variants=(_swish_parts(), _swish_by_value),
+    rules=(autograd("silu_backward", "sigmoid_backward"),),
     wrong=(
         WrongAnswer(
             "beta forgotten in the gradient of x",
@@ -476,6 +491,7 @@ LEAKY_RELU = Exercise(
         lambda x, negative_slope: torch.where(x > 0, x, negative_slope * x),
         lambda x, negative_slope: F.relu(x) + negative_slope * (x - F.relu(x)),
     ),
+    rules=(Rule("without `F.leaky_relu`", ("leaky_relu", "leaky_relu_")),),
     wrong=(
         WrongAnswer(
             "a maximum",
@@ -503,6 +519,12 @@ LEAKY_RELU = Exercise(
             "two ReLUs with the sign lost",
             "relu(-x) is positive: it has to be subtracted.",
             lambda x, a: F.relu(x) + a * F.relu(-x),
+        ),
+        WrongAnswer(
+            "two ReLUs",
+            "The values are right, but at 0 both ReLUs have slope 0, where torch has that of the "
+            "left side.",
+            lambda x, a: F.relu(x) - a * F.relu(-x),
         ),
         WrongAnswer(
             "slope on the wrong side",
@@ -544,6 +566,12 @@ def _balanced() -> Tensor:
     return torch.tensor(columns, dtype=torch.float64).T
 
 
+def _in_turn() -> Tensor:
+    """Two sequences: a unit that is silent in the first, one in the second, and one in both."""
+    pre = torch.tensor([[-1.0, 1.0, -1.0], [1.0, -1.0, -1.0]], dtype=torch.float64)
+    return pre[:, None].repeat(1, 4, 1)
+
+
 DEAD_UNITS = Exercise(
     title="count the dead units",
     oracle=_dead_units,
@@ -553,6 +581,7 @@ DEAD_UNITS = Exercise(
         Case("none is dead", lambda: (_with_dead(40, 3, dead=0),)),
         Case("a unit that is exactly zero", lambda: (_with_zeros(),)),
         Case("a unit that is negative on average", lambda: (_balanced(),)),
+        Case("units that are silent in one sequence of two", lambda: (_in_turn(),)),
         Case("all are dead", lambda: (_with_dead(2, 9, dead=9),)),
         Case("one token that rescues a unit", lambda: (-_with_dead(5, 3, dead=0, seed=2).abs(),)),
     ],
@@ -592,6 +621,18 @@ DEAD_UNITS = Exercise(
             "only the first dimension reduced",
             "With tokens in several dimensions, a unit must be silent over all of them.",
             lambda pre: int((pre <= 0).all(0).sum()),
+        ),
+        WrongAnswer(
+            "silent in some sequence",
+            "A unit that is silent in one sequence may be alive in another. It is dead if it is "
+            "silent in all of them.",
+            lambda pre: int((pre <= 0).all(-2).reshape(-1, pre.shape[-1]).any(0).sum()),
+        ),
+        WrongAnswer(
+            "a threshold in place of zero",
+            "A unit that passes 1e-10 passes a value, and a gradient that is not small at all. "
+            "Compare with 0.",
+            lambda pre: int((F.relu(pre).flatten(0, -2).sum(0) < 1e-6).sum()),
         ),
         WrongAnswer(
             "live units counted",

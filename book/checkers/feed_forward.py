@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
 
 EXACT = 1e-11
 
@@ -105,6 +105,7 @@ GLU = Exercise(
         replace(_glu_case("an odd size in dimension 0", lambda: _draw(5, 4), 0), raises=ValueError),
     ],
     variants=(_glu_by_slices, _glu_by_split),
+    rules=(Rule("without calling `F.glu`", ("glu",)),),
     wrong=(
         WrongAnswer(
             "gate in the first half",
@@ -322,6 +323,7 @@ SWIGLU_BACKWARD = Exercise(
         Case("values of zero", lambda: (_draw(5), _draw(5, seed=1), 0 * _draw(5)), EXACT),
     ],
     variants=(_gradients(), _backward_by_parts),
+    rules=(autograd("silu_backward", "sigmoid_backward"),),
     wrong=(
         WrongAnswer(
             "order exchanged",
@@ -412,6 +414,11 @@ def _up_exactly(d_model: int, multiple_of: int, factor: float | None) -> int:
     return multiple_of * math.ceil(exact / multiple_of)
 
 
+def _kept_until_the_factor(d_model: int, multiple_of: int, factor: float | None) -> int:
+    width = 8 * d_model / 3 if factor is None else int(factor * 8 * d_model / 3)
+    return multiple_of * math.ceil(width / multiple_of)
+
+
 def _factor_last(d_model: int, multiple_of: int, factor: float | None) -> int:
     width = _width_oracle(d_model, multiple_of, None)
     return width if factor is None else int(factor * width)
@@ -421,6 +428,7 @@ _WIDTHS: list[tuple[int, int, float | None]] = [
     *((d, m, None) for d, m in ((4096, 256), (5120, 256), (24, 64), (48, 64), (96, 256))),
     *((d, m, None) for d, m in ((128, 64), (1, 2), (7, 3), (3, 8), (512, 48))),
     *((8192, 4096, 1.3), (4096, 1024, 1.3), (2048, 256, 1.5), (10, 1, 1.3), (11, 2, 0.5)),
+    *((100, 1, 1.125), (100, 772, 2.9), (1, 1, 1.15)),
 ]
 
 HIDDEN_WIDTH = Exercise(
@@ -473,6 +481,31 @@ HIDDEN_WIDTH = Exercise(
             "factor after rounding",
             "The factor comes before rounding up. Afterwards the width need not be a multiple.",
             _factor_last,
+        ),
+        WrongAnswer(
+            "factor before truncating",
+            "The two thirds are truncated to an integer first. The factor multiplies that.",
+            _width(hidden=lambda d: 8 * d / 3),
+        ),
+        WrongAnswer(
+            "not truncated after the two thirds",
+            "The two thirds are truncated to an integer before anything is rounded up.",
+            _kept_until_the_factor,
+        ),
+        WrongAnswer(
+            "factor before the two thirds",
+            "The two thirds come first, and are truncated. The factor multiplies what is left.",
+            lambda d, m, factor: m * -(-(2 * int((factor or 1) * 4 * d) // 3) // m),
+        ),
+        WrongAnswer(
+            "rounded after the factor",
+            "After the factor the fraction is cut off, as it is after the two thirds.",
+            _width(scaled=lambda h, factor: round(factor * h)),
+        ),
+        WrongAnswer(
+            "rounded after the two thirds",
+            "After the two thirds the fraction is cut off, as it is after the factor.",
+            _width(hidden=lambda d: round(8 * d / 3)),
         ),
         WrongAnswer(
             "exact fractions",
@@ -584,7 +617,7 @@ FIRST_TRUNCATION = Exercise(
     oracle=_first(),
     cases=[
         Case(f"m = {m}", lambda m=m: (m,))  # type: ignore[misc]
-        for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 22, 30, 49, 64, 66, 100)
+        for m in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 22, 30, 49, 64, 66, 100, 1361)
     ],
     variants=(
         _first(lambda d, m: 8 * d % (3 * m) in (1, 2)),
@@ -606,6 +639,17 @@ FIRST_TRUNCATION = Exercise(
             "search ends at m",
             "The condition repeats in d with period 3m, not m, so a search must go that far.",
             _first(last=lambda m: m),
+        ),
+        WrongAnswer(
+            "search ends at a fixed number",
+            "The first d may be as large as m itself, and larger. The remainders repeat after at "
+            "most 3m steps, so a search must go that far.",
+            _first(last=lambda m: 100),
+        ),
+        WrongAnswer(
+            "0 in place of None",
+            "Where there is no such d, the answer is None. 0 would be a width.",
+            lambda m: _first()(m) or 0,
         ),
         WrongAnswer(
             "starts at zero",
