@@ -18,13 +18,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
 
 EPS = 1e-5
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
 EXACT = 1e-11
 # torch's float32 kernels multiply before they subtract, and lose about this much at a large mean.
 LARGE_MEAN = 1e-2
+# What torch has for normalising, by its last names.
+NORMS = (
+    *("layer_norm", "rms_norm", "group_norm", "instance_norm", "batch_norm"),
+    *("native_layer_norm", "_fused_rms_norm", "native_group_norm", "native_batch_norm"),
+)
 
 
 # --- Inputs that several exercises share ----------------------------------------------------------
@@ -370,6 +375,7 @@ LAYER_NORM = Exercise(
     spared={"empty": "torch warns of the variance of no rows"},
     cases=LAYER_NORM_CASES,
     variants=(_layer(), _layer_norm_by_var_mean, _layer_norm_by_einsum),
+    rules=(Rule("no norm of torch's own", NORMS),),
     wrong=(
         *_divisor_mistakes(_layer, "variance"),
         *_statistic_mistakes(_layer, _var, "variance"),
@@ -473,6 +479,7 @@ RMS_NORM = Exercise(
     leading={"x": 1},
     cases=RMS_NORM_CASES,
     variants=(_rms(), _rms_norm_cast_before_the_gain, _rms_norm_as_a_length),
+    rules=(Rule("without `F.rms_norm`", ("rms_norm", "_fused_rms_norm")),),
     wrong=(
         *_divisor_mistakes(_rms, "mean square"),
         *_statistic_mistakes(_rms, _mean_square, "mean square"),
@@ -582,6 +589,11 @@ def _rms_grad_x(t: Terms, average: Average = _mean) -> Tensor:
 def _over_rows(x: Tensor) -> Tensor:
     """The sum over all leading dimensions."""
     return x.reshape(-1, x.shape[-1]).sum(0)
+
+
+def _over_leading(x: Tensor) -> Tensor:
+    """The same, as it is wrong for a vector: a sum over no dimension is one over all."""
+    return x.sum(tuple(range(x.dim() - 1)))
 
 
 def _grad_weight(t: Terms) -> Tensor:
@@ -749,6 +761,7 @@ LAYER_NORM_BACKWARD = Exercise(
     spared={"empty": "torch warns of the variance of no rows"},
     cases=BACKWARD_CASES,
     variants=(_layer_backward(), _layer_norm_backward_by_jacobian),
+    rules=(autograd("native_layer_norm_backward"),),
     wrong=(
         *_divisor_mistakes(_layer_backward, "variance"),
         *_backward_mistakes(_layer_backward, _layer_grad_x),
@@ -807,6 +820,15 @@ LAYER_NORM_BACKWARD = Exercise(
                 grad_bias=lambda t: t.grad_out.sum(0),
             ),
         ),
+        WrongAnswer(
+            "a sum over no dimension",
+            "A single row has no leading dimensions, and torch takes a sum over `()` for a sum "
+            "over all. Bring x into the shape (-1, d) first, and sum over dimension 0.",
+            _layer_backward(
+                grad_weight=lambda t: _over_leading(t.grad_out * t.x_hat),
+                grad_bias=lambda t: _over_leading(t.grad_out),
+            ),
+        ),
     ),
 )
 
@@ -816,6 +838,7 @@ RMS_NORM_BACKWARD = Exercise(
     leading={"grad_out": 1, "x": 1},
     cases=BACKWARD_CASES,
     variants=(_rms_backward(), _rms_norm_backward_by_cube),
+    rules=(autograd("_fused_rms_norm_backward", "native_layer_norm_backward"),),
     wrong=(
         *_divisor_mistakes(_rms_backward, "mean square"),
         *_backward_mistakes(_rms_backward, _rms_grad_x),
@@ -824,6 +847,12 @@ RMS_NORM_BACKWARD = Exercise(
             "It depends on every entry of the row, which takes x_hat * mean(g * x_hat) away "
             "from the gradient.",
             _rms_backward(grad_x=lambda t: t.g / t.s),
+        ),
+        WrongAnswer(
+            "a sum over no dimension",
+            "A single row has no leading dimensions, and torch takes a sum over `()` for a sum "
+            "over all. Bring x into the shape (-1, d) first, and sum over dimension 0.",
+            _rms_backward(grad_weight=lambda t: _over_leading(t.grad_out * t.x_hat)),
         ),
         WrongAnswer(
             "LayerNorm's mean term",
@@ -864,7 +893,12 @@ def _batch_norm(
 
 
 def _batch_case(
-    name: str, make: Callable[[], Tensor], running_scale: float = 1.0, tol: float = EXACT
+    name: str,
+    make: Callable[[], Tensor],
+    running_scale: float = 1.0,
+    tol: float = EXACT,
+    momentum: float = 0.3,
+    eps: float = EPS,
 ) -> Case:
     """An `x` of shape (N, C) or (N, C, L), and running statistics that are not those of `x`.
 
@@ -879,7 +913,7 @@ def _batch_case(
         running_var = running_scale**2 * (0.5 + _draw(c, seed=2, dtype=dtype).square())
         weight = _draw(c, offset=0.5, seed=3, dtype=dtype).requires_grad_()
         bias = _draw(c, offset=0.5, seed=4, dtype=dtype).requires_grad_()
-        return x, running_mean, running_var, weight, bias, mode == "training", 0.3, EPS
+        return x, running_mean, running_var, weight, bias, mode == "training", momentum, eps
 
     return Case(name, inputs, tol, grad=True)
 
@@ -888,7 +922,9 @@ BATCH_NORM_CASES = [
     _batch_case("training: six samples of four channels", lambda: _draw(6, 4, offset=0.5)),
     _batch_case("training: a square matrix", lambda: _draw(5, 5, offset=0.5)),
     _batch_case("training: three channels at five positions", lambda: _draw(4, 3, 5, offset=0.5)),
-    _batch_case("training: as many positions as channels", lambda: _draw(2, 4, 4)),
+    _batch_case(
+        "training: as many positions as channels", lambda: _draw(2, 4, 4), momentum=0.05, eps=0.2
+    ),
     _batch_case("training: one sample of six positions", lambda: _draw(1, 3, 6)),
     _batch_case("training: channels of size 1e-4", lambda: _draw(6, 4, scale=1e-4)),
     _batch_case("training: channels of size 1e4", lambda: _draw(6, 4, scale=1e4)),
@@ -905,7 +941,7 @@ BATCH_NORM_CASES = [
         raises=ValueError,
     ),
     _batch_case("evaluation: six samples of four channels", lambda: _draw(6, 4, offset=0.5)),
-    _batch_case("evaluation: as many positions as channels", lambda: _draw(2, 4, 4)),
+    _batch_case("evaluation: as many positions as channels", lambda: _draw(2, 4, 4), eps=0.2),
     _batch_case("evaluation: one value per channel", lambda: _draw(1, 4)),
     _batch_case(
         "evaluation: running variances of size 1e-6",
@@ -995,6 +1031,12 @@ def _batch(
     return answer
 
 
+def _batch_over_samples(x: Tensor, running_mean: Tensor, running_var: Tensor, *rest: Any) -> Tensor:
+    if rest[2]:  # training
+        running_mean.clone().add_(x.mean(0))
+    return _batch_norm(x, running_mean, running_var, *rest)
+
+
 def _batch_norm_by_rows(
     x: Tensor,
     running_mean: Tensor,
@@ -1024,6 +1066,7 @@ BATCH_NORM = Exercise(
     oracle=_batch_norm,
     cases=BATCH_NORM_CASES,
     variants=(_batch(), _batch_norm_by_rows),
+    rules=(Rule("without calling it", NORMS),),
     wrong=(
         *_divisor_mistakes(_batch, "variance"),
         *_bias_mistakes(_batch),
@@ -1125,6 +1168,12 @@ BATCH_NORM = Exercise(
             "A channel has one mean and one variance, over the batch and all its positions. "
             "Here each position has its own.",
             _batch(axes=lambda x: 0),
+        ),
+        WrongAnswer(
+            "running statistics per position",
+            "`x.mean(0)` of (N, C, L) has one entry for each channel and position, which does not "
+            "fit into running_mean. Average over dimensions 0 and 2.",
+            _batch_over_samples,
         ),
         WrongAnswer(
             "statistics over the channels",
