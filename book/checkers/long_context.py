@@ -40,7 +40,7 @@ NTK_BASE = Exercise(
     _ntk_base,
     [
         _case(1e4, 4.0, 128, name="base 10000, scale 4, 128 features"),
-        _case(5e5, 8.0, 64, name="base 500000, scale 8, 64 features"),
+        _case(5e5, 8.0, 80, name="base 500000, scale 8, 80 features"),
         _case(100.0, 2.5, 4, name="base 100, scale 2.5, 4 features"),
         _case(1e4, 1.0, 16, name="nothing is stretched"),
     ],
@@ -242,7 +242,8 @@ DYNAMIC_SCORES = Exercise(
         _rows(5, 8, 16, "shorter than the training length"),
         _rows(16, 8, 16, "just the training length"),
         _rows(17, 8, 16, "one position more"),
-        _rows(48, 8, 16, "three times the training length"),
+        _rows(50, 8, 16, "more than three times the training length"),
+        _rows(300, 8, 280, "300 positions after a training with 280"),
         _rows(40, 16, 10, "four times, 16 features", base=1e4),
     ],
     [
@@ -260,6 +261,14 @@ DYNAMIC_SCORES = Exercise(
             "the base never moves",
             "Beyond the training length the base grows with the length.",
             _dynamic_scores(new_base=lambda base, d, n, length: base),
+        ),
+        WrongAnswer(
+            "a whole ratio",
+            "The base grows with every position beyond the training length, not once for each "
+            "multiple of it: divide with / and not with //.",
+            _dynamic_scores(
+                new_base=lambda base, d, n, length: base * max(n // length, 1) ** (d / (d - 2))
+            ),
         ),
         WrongAnswer(
             "a smaller base for a short text",
@@ -331,7 +340,7 @@ YARN_TABLES = Exercise(
         _tables_case(8, 4.0, 12, "scale 4"),
         _tables_case(5, 16.0, 7, "scale 16"),
         _tables_case(3, 2.5, 1, "one position"),
-        _tables_case(1, 40.0, 5, "one pair"),
+        _tables_case(1, 40.0, 300, "one pair at 300 positions"),
     ],
     [
         WrongAnswer(
@@ -393,7 +402,10 @@ YARN_TABLES = Exercise(
             * (torch.arange(length)[:, None] * (inv_freq / scale).lerp(inv_freq, kept)).sin(),
         )
     ],
-    spared={"huge": "angles of thousands of turns keep fewer digits than are compared"},
+    spared={
+        "huge": "angles of thousands of turns keep fewer digits than are compared",
+        **dict.fromkeys(SIXTEEN_BITS, "no frequencies are kept in 16 bits"),
+    },
 )
 
 
@@ -410,11 +422,13 @@ def _paper_share(k: int, d: int, base: float, length: int) -> float:
 
 @in_parts
 def _code_share(
-    lower: Callable[[float], float] = math.floor, upper: Callable[[float], float] = math.ceil
+    lower: Callable[[float], float] = math.floor,
+    upper: Callable[[float], float] = math.ceil,
+    bound: Callable[[int], int] = lambda d: d - 1,
 ) -> Number:
     def share(k: int, d: int, base: float, length: int) -> float:
         low = max(lower(_index(32, d, base, length)), 0)
-        high = min(upper(_index(1, d, base, length)), d - 1)
+        high = min(upper(_index(1, d, base, length)), bound(d))
         return 1 - _clamp((k - low) / (high - low))
 
     return share
@@ -458,6 +472,7 @@ RAMP_GAP = Exercise(
         _case(128, 1e6, 4.0, 32768, name="base 1,000,000, scale 4"),
         _case(16, 100.0, 8.0, 128, name="no pair with 32 turns"),
         _case(16, 10.0, 8.0, 1024, name="no pair with less than a turn"),
+        _case(4, 10.0, 8.0, 512, name="the code nowhere above the paper"),
     ],
     [
         WrongAnswer(
@@ -484,6 +499,11 @@ RAMP_GAP = Exercise(
             "ends rounded inwards",
             "The lower end is rounded down and the upper end up.",
             _ramp_gap(code=_code_share(math.ceil, math.floor)),
+        ),
+        WrongAnswer(
+            "the upper end at the last pair",
+            "The code's bound for the upper end is d - 1, although the last pair is d/2 - 1.",
+            _ramp_gap(code=_code_share(bound=lambda d: d // 2 - 1)),
         ),
         WrongAnswer(
             "shares compared instead of frequencies",
@@ -524,12 +544,11 @@ def _alibi_bias(
     later: float = -math.inf,
 ) -> Callable[[int, int], Tensor]:
     def answer(num_heads: int, length: int) -> Tensor:
-        bias = torch.zeros(num_heads, length, length, dtype=torch.float64)
-        for h in range(num_heads):
-            for i in range(length):
-                for j in range(length):
-                    free = j <= i or later == 0
-                    bias[h, i, j] = slope(h + 1, num_heads) * penalty(i, j) if free else -math.inf
+        slopes = [slope(h + 1, num_heads) for h in range(num_heads)]
+        rows = [[penalty(i, j) for j in range(length)] for i in range(length)]
+        bias = torch.tensor(slopes, dtype=torch.float64)[:, None, None] * torch.tensor(rows)
+        for i in range(length if later else 0):
+            bias[:, i, i + 1 :] = later
         return bias
 
     return answer
@@ -554,6 +573,7 @@ ALIBI_BIAS = Exercise(
         _case(1, 3, name="one head"),
         _case(4, 1, name="one position"),
         _case(16, 4, name="sixteen heads"),
+        _case(2, 260, name="260 positions"),
     ],
     [
         WrongAnswer(
@@ -575,6 +595,11 @@ ALIBI_BIAS = Exercise(
             "the future left open",
             "A causal model gives later keys minus infinity; here they even get a bonus.",
             _alibi_bias(later=0),
+        ),
+        WrongAnswer(
+            "a large negative number for minus infinity",
+            "What is hidden has the bias minus infinity: a finite number can be outweighed.",
+            _alibi_bias(later=-1e9),
         ),
         WrongAnswer(
             "a bonus for the key alone",

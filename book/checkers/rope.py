@@ -74,6 +74,12 @@ RELATIVE_MATRIX = Exercise(
             lambda m, n, theta: _turn((m - n) * theta),
         ),
         WrongAnswer(
+            "the distance without its sign",
+            "A key before the query and one after it are turned in opposite directions: the angle "
+            "is (n - m) theta with its sign.",
+            lambda m, n, theta: _turn(abs(n - m) * theta),
+        ),
+        WrongAnswer(
             "angles added",
             "Without the transpose the angles add up to m + n, which is not a distance. The "
             "first factor is the transpose of R_m.",
@@ -164,6 +170,13 @@ def _by_complex(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
     return torch.view_as_real(z).flatten(-2).to(x.dtype)
 
 
+def _with_rounded_tables(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
+    theta = _angles(position_ids, x.shape[-1], base, _wide(x).dtype)
+    c, s = theta.cos().to(x.dtype), theta.sin().to(x.dtype)
+    a, b = x[..., ::2], x[..., 1::2]
+    return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2)
+
+
 def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
     a, b = x.chunk(2, -1)
     return a, b
@@ -203,6 +216,12 @@ APPLY = Exercise(
             "bfloat16 at position 300 and beyond",
             lambda: (_draw(3, 8, seed=7, dtype=torch.bfloat16), _ids(300, 301, 1999), BASE),
             2e-2,
+        ),
+        # Rounded once, at the end, a number is off by less than this; two roundings are seen.
+        Case(
+            "a single pair in bfloat16, near position 0",
+            lambda: (_draw(99, 2, seed=8, dtype=torch.bfloat16), torch.arange(99), BASE),
+            4e-3,
         ),
     ],
     variants=(_pairwise(), _by_complex),
@@ -267,6 +286,12 @@ APPLY = Exercise(
             "bfloat16 holds whole numbers exactly only up to 256, so that position 301 becomes "
             "302. Compute the angles in float32.",
             _pairwise(widen=lambda x: x),
+        ),
+        WrongAnswer(
+            "turned in bfloat16",
+            "The angles are right, but cosines, sines, products and sums are rounded to three "
+            "digits, one after the other. Turn in float32, and round once.",
+            _with_rounded_tables,
         ),
     ),
 )
@@ -382,7 +407,8 @@ def _attend(
     turn_q: Answer = _apply,
     turn_k: Answer = _apply,
     turn_v: Answer = lambda v, ids, base: v,
-    causal: bool = True,
+    hidden: float = -math.inf,
+    sees: Callable[[Tensor], Tensor] = lambda ids: torch.ones(len(ids), len(ids)).tril().bool(),
     scale: Callable[[int], float] = lambda d: d**-0.5,
 ) -> Answer:
     """Attention in parts, by hand."""
@@ -392,9 +418,7 @@ def _attend(
             turn(t, position_ids, BASE) for turn, t in ((turn_q, q), (turn_k, k), (turn_v, v))
         )
         scores = _wide(q @ k.mT) * scale(q.shape[-1])
-        if causal:
-            seen = torch.ones(scores.shape[-2:]).tril().bool()
-            scores = scores.masked_fill(~seen, -math.inf)
+        scores = scores.masked_fill(~sees(position_ids), hidden)
         return scores.softmax(-1).to(v.dtype) @ v
 
     return answer
@@ -413,6 +437,9 @@ def _along_heads(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
 
 def _as_it_is(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
     return x
+
+
+_in_its_dtype = _pairwise(widen=lambda x: x)
 
 
 def _from_zero(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
@@ -440,7 +467,11 @@ ATTENTION = Exercise(
             EXACT,
             grad=True,
         ),
-        Case("positions with gaps", lambda: (*_qkv(1, 3, 4, 6, seed=3), _ids(2, 3, 10, 40)), EXACT),
+        Case(
+            "positions with gaps, and not in order",
+            lambda: (*_qkv(1, 3, 4, 6, seed=3), _ids(2, 300, 10, 40)),
+            EXACT,
+        ),
         Case(
             "as many heads as positions",
             lambda: (*_qkv(2, 4, 4, 4, seed=6), _ids(0, 1, 5, 6)),
@@ -448,8 +479,8 @@ ATTENTION = Exercise(
         ),
         Case("one position", lambda: (*_qkv(1, 2, 1, 4, seed=9), _ids(7)), EXACT),
         Case(
-            "bfloat16",
-            lambda: (*_qkv(1, 2, 5, 8, seed=12, dtype=torch.bfloat16), torch.arange(5)),
+            "bfloat16 at positions 300 to 304",
+            lambda: (*_qkv(1, 2, 5, 8, seed=12, dtype=torch.bfloat16), torch.arange(300, 305)),
             5e-2,
         ),
     ],
@@ -465,7 +496,25 @@ ATTENTION = Exercise(
             "no causal mask",
             "A position may not see the later ones. RoPE says where a key is, and does not hide "
             "it.",
-            _attend(causal=False),
+            _attend(sees=lambda ids: torch.ones(len(ids), len(ids)).bool()),
+        ),
+        WrongAnswer(
+            "causal by the positions",
+            "The rows stand in the order in which they came: row i sees the rows up to i, whatever "
+            "positions they have.",
+            _attend(sees=lambda ids: ids[:, None] >= ids),
+        ),
+        WrongAnswer(
+            "a large negative number for minus infinity",
+            "Scores may be as large as that number, and then a later key is seen. Minus infinity "
+            "is never reached.",
+            _attend(hidden=-1e4),
+        ),
+        WrongAnswer(
+            "angles in bfloat16",
+            "bfloat16 holds whole numbers exactly only up to 256, so that position 301 becomes "
+            "302. Compute the angles in float32.",
+            _attend(turn_q=_in_its_dtype, turn_k=_in_its_dtype),
         ),
         WrongAnswer(
             "the first rows of the tables",
