@@ -131,6 +131,12 @@ def sech_by_cosh(x, approximate):
     )
 
 
+def one_form_by_autograd(x, approximate):
+    if approximate == "none":
+        return gelu_grad_with()(x, approximate)
+    return gelu_by_func(x, approximate)
+
+
 # swish backwards
 def swish_with(for_x=None, for_beta=None):
     def answer(grad_out, x, beta):
@@ -272,6 +278,12 @@ WRONG = [
     Wrong("activations.gelu_grad", "central differences", gelu_by_differences),
     Wrong("activations.gelu_grad", "torch.func.grad", gelu_by_func, says="without autograd"),
     Wrong("activations.gelu_grad", "torch.func.jvp", gelu_by_jvp, says="without autograd"),
+    Wrong(
+        "activations.gelu_grad",
+        "torch.func.grad in the tanh form",
+        one_form_by_autograd,
+        says="without autograd",
+    ),
     Wrong(
         "activations.gelu_grad",
         "the operator gelu_backward",

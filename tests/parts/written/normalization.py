@@ -242,6 +242,12 @@ def torchs_own(x, running_mean, running_var, weight, bias, training, momentum, e
     return F.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
+def torchs_own_in_evaluation(x, mean, var, weight, bias, training, momentum, eps):
+    if training:
+        return batch_norm_with()(x, mean, var, weight, bias, training, momentum, eps)
+    return F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
+
+
 def torchs_operator(x, running_mean, running_var, weight, bias, training, momentum, eps):
     if training and x.numel() == x.shape[1]:
         raise ValueError
@@ -573,6 +579,12 @@ WRONG = [
     Wrong("normalization.batch_norm", "the features last", features_last),
     Wrong("normalization.batch_norm", "eps = 1e-5 whatever is given", batch_norm_with(eps_is=1e-5)),
     Wrong("normalization.batch_norm", "F.batch_norm", torchs_own, says="without calling it"),
+    Wrong(
+        "normalization.batch_norm",
+        "F.batch_norm in evaluation",
+        torchs_own_in_evaluation,
+        says="without calling it",
+    ),
     Wrong(
         "normalization.batch_norm", "native_batch_norm", torchs_operator, says="without calling it"
     ),
