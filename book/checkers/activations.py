@@ -56,7 +56,11 @@ def _scalar_cases(*rest: Any) -> list[Case]:
 # The absolute tolerance of the other cases does not see that digits are lost near zero.
 TANH_CASES = [
     *_scalar_cases(),
-    Case("1e-6 times a million", lambda: (torch.tensor([1e-6], dtype=torch.float32),), 1e-9),
+    Case(
+        "1e-6, and 100 and -100, in float32",
+        lambda: (torch.tensor([1e-6, 100.0, -100.0], dtype=torch.float32),),
+        1e-9,
+    ),
 ]
 
 
@@ -177,6 +181,7 @@ SOFTPLUS = Exercise(
         *_scalar_cases(),
         _points("25 and 30", [25.0, 30.0], tol=1e-14),
         _points("-30, where the result is tiny", [-30.0], tol=1e-17),
+        Case("100 in float32", lambda: (_leaf([100.0], torch.float32),), 1e-6, grad=True),
     ],
     variants=(_softplus_by_clamp, _softplus_by_log_sigmoid),
     rules=(Rule("without `F.softplus`", ("softplus",)),),

@@ -521,7 +521,8 @@ HIDDEN_WIDTH = Exercise(
 
 
 def _equal_width_oracle(d: int, d_ff: int) -> float:
-    plain = sum(p.numel() for s in ((d, d_ff), (d_ff, d)) for p in torch.nn.Linear(*s).parameters())
+    layers = (torch.nn.Linear(*s, device="meta") for s in ((d, d_ff), (d_ff, d)))
+    plain = sum(p.numel() for layer in layers for p in layer.parameters())
     # Biases of length h, h and d, and three matrices: linear in h, so two points decide.
     at_0, at_1 = (
         sum((a + 1) * b for a, b in ((d, h), (d, h), (h, d))) for h in (0, 1)

@@ -10,7 +10,7 @@ from . import Right, Wrong
 
 # tanh
 def one_exponential_less_one(x):
-    e = torch.exp(2 * x.clamp(max=300.0))
+    e = torch.exp(2 * x.clamp(max=40.0))
     return (e - 1) / (e + 1)
 
 
@@ -31,6 +31,11 @@ def sides_by_where(x):
 
 def cut_at_ten(x):
     e = torch.expm1(2 * x.clamp(-10, 10))
+    return e / (e + 2)
+
+
+def cut_for_float64(x):
+    e = torch.expm1(2 * x.clamp(-350, 350))
     return e / (e + 2)
 
 
@@ -62,6 +67,10 @@ def log_without_one_plus(x):
     m = torch.where(x > 0, x, torch.zeros_like(x))
     n = torch.where(x > 0, -x, x)
     return m + torch.log(1 + torch.exp(n))
+
+
+def softplus_for_float64(x):
+    return torch.where(x > 700, x, torch.log1p(torch.exp(x.clamp(max=700))))
 
 
 def softplus_of_two_clamps(x):
@@ -234,6 +243,18 @@ WRONG = [
         named="where without clamps inside",
     ),
     Wrong("activations.tanh", "cut at ±10", cut_at_ten),
+    Wrong(
+        "activations.tanh",
+        "cut where e²ˣ overflows in float64",
+        cut_for_float64,
+        named="one exponential, of a number that may be positive",
+    ),
+    Wrong(
+        "activations.softplus",
+        "x beyond 700",
+        softplus_for_float64,
+        named="log1p, but of an exponential that overflows",
+    ),
     Wrong("activations.tanh", "a sum of two sides that both hold 0", both_sides_at_zero),
     Wrong(
         "activations.tanh",
