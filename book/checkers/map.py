@@ -7,6 +7,7 @@ is the right one with one thing changed, so that its line shows the mistake.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -361,6 +362,7 @@ _TOTAL = Exercise(
 # --- crossover(d_model, d_ff) ---------------------------------------------------------------------
 
 
+@functools.cache
 def _flops(length: int, d_model: int, d_ff: int) -> int:
     with torch.device("meta"):
         layer = nn.TransformerEncoderLayer(d_model, 1, d_ff, batch_first=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -109,12 +110,7 @@ def broken(
             if limit is not None and held > limit and len(calls) <= rule.most:
                 calls.append(Call(name, _line(sys._getframe(2), own), tuple(x.shape)))
 
-    # Functions of torch that take no tensors, and that Python's own profile sees.
-    hidden = {
-        code: f"{f.__module__}.{f.__qualname__}"
-        for f in get_ignored_functions()
-        if (code := getattr(f, "__code__", None))
-    }
+    hidden = _hidden()
 
     def called(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code in hidden:
@@ -135,6 +131,16 @@ def broken(
         if len(calls) > rule.most:
             return rule, calls[rule.most]
     return None
+
+
+@functools.cache
+def _hidden() -> dict[CodeType, str]:
+    """Functions of torch that take no tensors: no mode sees them, but Python's own profile does."""
+    return {
+        code: f"{f.__module__}.{f.__qualname__}"
+        for f in get_ignored_functions()
+        if (code := getattr(f, "__code__", None))
+    }
 
 
 def _line(frame: FrameType | None, own: str) -> str:

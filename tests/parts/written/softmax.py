@@ -86,6 +86,13 @@ def by_the_loss(x, dim):
     return torch.exp(wide - wide.logsumexp(dim, keepdim=True)).to(x.dtype)
 
 
+def by_torch_in_half_precision(x, dim):
+    if x.itemsize == 2:
+        return torch.softmax(x, dim)
+    e = torch.exp(x - x.amax(dim, keepdim=True))
+    return e / e.sum(dim, keepdim=True)
+
+
 def by_softmin(x, dim):
     return F.softmin(-x.float(), dim).to(x.dtype) if x.itemsize == 2 else F.softmin(-x, dim)
 
@@ -398,6 +405,12 @@ WRONG = [
         "softmax.softmax",
         "exp of log_softmax",
         torch_on_the_way,
+        says="says no `softmax`, no `logsumexp`",
+    ),
+    Wrong(
+        "softmax.softmax",
+        "torch's softmax for half precision alone",
+        by_torch_in_half_precision,
         says="says no `softmax`, no `logsumexp`",
     ),
     Wrong("softmax.softmax", "logsumexp", by_the_loss, says="says no `softmax`, no `logsumexp`"),

@@ -448,7 +448,12 @@ WRONG = [
     Wrong("tensors.broadcast_shape", "2 is stretched to 4", repeats_what_divides),
     Wrong("tensors.broadcast_shape", "0 goes with any size", nothing_goes_with_everything),
     Wrong("tensors.broadcast_shape", "an assertion", asserts),
-    Wrong("tensors.broadcast_shape", "the shorter of two shapes", only_where_both_have_a_size),
+    Wrong(
+        "tensors.broadcast_shape",
+        "the shorter of two shapes",
+        only_where_both_have_a_size,
+        named="the extra leading dimensions are dropped",
+    ),
     Wrong("tensors.scale", "in place", in_place, named="changed in place"),
     Wrong("tensors.scale", "infinite entries as they were", infinities_put_back),
     Wrong("tensors.scale", "along the first dimension", row_by_row),
