@@ -24,11 +24,15 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 @dataclass(frozen=True)
 class Edit:
-    """A changed program: what was changed on which line, and its source."""
+    """A changed program: what was changed on which line, and its source.
+
+    `watched` is the program as it was, but that it calls `ran()` where it was changed.
+    """
 
     what: str
     line: int
     source: str
+    watched: str
 
 
 def edits(source: str) -> list[Edit]:
@@ -47,8 +51,21 @@ def edits(source: str) -> list[Edit]:
             text = ast.unparse(ast.fix_missing_locations(_Replace(target, new).visit(changed)))
             if text not in seen:
                 seen.add(text)
-                found.append(Edit(what, getattr(node, "lineno", 0), text))
+                found.append(Edit(what, getattr(node, "lineno", 0), text, _watched(tree, number)))
     return found
+
+
+def _watched(tree: ast.Module, number: int) -> str:
+    """The program with a call of `ran` in the place of a node, after which the node's value comes.
+
+    A statement is watched by the expression in it.
+    """
+    watched = copy.deepcopy(tree)
+    node = list(_nodes(watched))[number]
+    at = getattr(node, "value", node) if isinstance(node, ast.stmt) else node
+    call = ast.Call(ast.Name("ran", ast.Load()), [], [])
+    both = ast.Subscript(ast.Tuple([call, at], ast.Load()), ast.Constant(1), ast.Load())
+    return ast.unparse(ast.fix_missing_locations(_Replace(at, both).visit(watched)))
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:

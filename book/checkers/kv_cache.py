@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, Rule, WrongAnswer, in_parts
 
 EXACT = 1e-11
 
@@ -84,11 +84,12 @@ def _grouped_case(name: str, h: int, g: int, t: int = 3, s: int = 5, d: int = 4)
 _GROUPED = Exercise(
     title="Heads that share",
     oracle=_grouped,
+    rules=(Rule("without `enable_gqa`", ("scaled_dot_product_attention(enable_gqa=True)",)),),
     cases=(
         _grouped_case("six heads in two groups", 6, 2),
         _grouped_case("six heads in three groups", 6, 3),
         _grouped_case("one group", 4, 1),
-        _grouped_case("every head its own", 4, 4),
+        _grouped_case("every head its own, as many queries as keys", 4, 4, t=5),
         _grouped_case("one query, many keys", 8, 2, t=1, s=9),
         _grouped_case("heads of three features, more queries than keys", 4, 2, t=6, s=2, d=3),
     ),

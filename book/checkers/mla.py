@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, Rule, WrongAnswer, in_parts
 
 EXACT = 1e-11
 
@@ -49,6 +49,16 @@ def _with_keys(
     shared = k_rope[:, None].expand(-1, len(w_uk), -1, -1)
     q = torch.cat([q_nope, q_rope], -1)
     return F.scaled_dot_product_attention(q, torch.cat([k, shared], -1), v)
+
+
+def _most_of_absorbed(
+    q_nope: Tensor, q_rope: Tensor, c: Tensor, k_rope: Tensor, w_uk: Tensor, w_uv: Tensor
+) -> int:
+    """The numbers of the largest tensor without keys: an argument, the scores, wide rows."""
+    b, h, t, _ = q_nope.shape
+    s, wide = c.shape[1], c.shape[2] + k_rope.shape[2]
+    given = max(x.numel() for x in (q_nope, q_rope, c, k_rope, w_uk, w_uv))
+    return max(given, b * h * t * max(s, wide), b * s * wide)
 
 
 def _absorbed_case(name: str, *sizes: int, scale: float = 1.0) -> Case:
@@ -94,11 +104,13 @@ def _by_einsum(
 ABSORBED = Exercise(
     title="Attention without keys",
     oracle=_with_keys,
+    rules=(Rule("without making a key or a value of any head", entries=_most_of_absorbed),),
     cases=(
+        # So many keys that a key of each head is more than all that a right answer makes.
+        _absorbed_case("one query, many keys", 1, 4, 1, 40, 6, 2, 5, 10),
         _absorbed_case("sizes that all differ", 2, 3, 5, 7, 8, 4, 6, 12),
-        _absorbed_case("one query", 1, 4, 1, 9, 6, 2, 5, 10),
         _absorbed_case("a latent as wide as a key", 2, 3, 4, 6, 8, 2, 8, 8),
-        _absorbed_case("one head", 2, 1, 3, 5, 4, 4, 3, 7),
+        _absorbed_case("one head, as many queries as keys", 2, 1, 5, 5, 4, 4, 3, 7),
         _absorbed_case("one key", 1, 2, 3, 1, 4, 2, 3, 5),
         _absorbed_case("large scores", 1, 2, 3, 6, 8, 4, 4, 16, scale=4.0),
     ),
@@ -170,7 +182,9 @@ def _entry_oracle(
     return c, torch.view_as_real(turned).flatten(-2)
 
 
-def _entry_case(name: str, *sizes: int, scale: float = 1.0, start: int = 0) -> Case:
+def _entry_case(
+    name: str, *sizes: int, scale: float = 1.0, start: int = 0, eps: float = 1e-6
+) -> Case:
     """Sizes B, T, d_model, d_c, d_R."""
     b, t, d_model, d_c, d_r = sizes
 
@@ -180,7 +194,7 @@ def _entry_case(name: str, *sizes: int, scale: float = 1.0, start: int = 0) -> C
         x, w = _draw(b, t, d_model, scale=scale), _draw(d_model, d_c + d_r, seed=1) / d_model**0.5
         gain = 1 + 0.3 * _draw(d_c, seed=2)
         leaves = [v.requires_grad_() for v in (x, w, gain)]
-        return *leaves, angles.cos(), angles.sin(), 1e-6
+        return *leaves, angles.cos(), angles.sin(), eps
 
     return Case(name, inputs, EXACT, grad=True)
 
@@ -219,7 +233,7 @@ CACHE_ENTRY = Exercise(
     cases=(
         _entry_case("sizes that all differ", 2, 5, 9, 6, 4),
         _entry_case("a latent as wide as the key", 2, 3, 8, 4, 4),
-        _entry_case("positions from 100 on", 1, 4, 7, 5, 8, start=100),
+        _entry_case("positions from 100 on, a larger eps", 1, 4, 7, 5, 8, start=100, eps=0.1),
         _entry_case("one token", 1, 1, 6, 3, 2, start=3),
         _entry_case("rows of size 1e-3", 2, 3, 8, 6, 4, scale=1e-3),
         _entry_case("rows of size 1e3", 2, 3, 8, 6, 4, scale=1e3),
@@ -331,7 +345,7 @@ BETWEEN = Exercise(
         _between_case("a query at position 0", 0, 4, 7, 5, 8),
         _between_case("a key at position 0", 6, 0, 7, 5, 8),
         _between_case("the same position", 3, 3, 7, 5, 4),
-        _between_case("far apart", 1000, 1, 6, 4, 6),
+        _between_case("far apart", 1000, 301, 6, 4, 6),
         _between_case("a square matrix", 4, 1, 6, 6, 6),
         _between_case("one pair", 2, 1, 3, 4, 2),
     ),

@@ -175,6 +175,7 @@ MOVE_BACK = Exercise(
         ),
         Case("corners: nowhere", lambda: (_encodings([5], 6), 0, 10000.0), EXACT),
         Case("corners: beyond the start", lambda: (_encodings([1], 8), 40, 10000.0), EXACT),
+        Case("corners: far back", lambda: (_encodings([700], 8), 401, 10000.0), EXACT),
     ],
     variants=(_turned(),),
     wrong=(
@@ -369,7 +370,7 @@ BIASED_ATTENTION = Exercise(
     oracle=_biased_attention,
     cases=[
         Case("values: two heads", _attended(2, 5, 5, [0.5, 0.1]), EXACT),
-        Case("values: four heads", _attended(4, 4, 4, [1.0, 0.5, 0.25, 0.125]), EXACT),
+        Case("values: four heads", _attended(4, 4, 4, [1.0, 0.5, 0.25, 0.125], d=6), EXACT),
         Case("values: gradients", _attended_leaves, EXACT, grad=True),
         Case("corners: three queries and a cache", _attended(2, 3, 7, [0.5, 0.1]), EXACT),
         Case("corners: one query and a cache", _attended(2, 1, 6, [0.5, 2.0]), EXACT),

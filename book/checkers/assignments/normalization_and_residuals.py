@@ -70,6 +70,7 @@ GROUP_NORM = Exercise(
         _gn_case("values: two groups", 2, 3, 8, groups=2),
         _gn_case("values: four groups", 2, 5, 12, groups=4),
         _gn_case("values: a matrix", 5, 6, groups=3),
+        _gn_case("values: a larger eps", 2, 3, 8, groups=2, eps=0.1),
         _gn_case("corners: one group", 2, 3, 6, groups=1),
         _gn_case("corners: as many tokens as features", 2, 6, 6, groups=3),
         _gn_case("corners: tiny features", 2, 3, 8, groups=2, scale=1e-4),
@@ -340,11 +341,13 @@ def _bn_back(
     return answer
 
 
-def _bnb_case(name: str, n: int, d: int, training: bool, scale: float = 1.0) -> Case:
+def _bnb_case(
+    name: str, n: int, d: int, training: bool, scale: float = 1.0, eps: float = EPS
+) -> Case:
     return Case(
         name,
         lambda: (draw(n, d, seed=1), draw(n, d, seed=2, scale=scale), draw(d, seed=3),
-                 draw(d, seed=4).square() + 0.1, draw(d, seed=5, offset=1.0), training, EPS),
+                 draw(d, seed=4).square() + 0.1, draw(d, seed=5, offset=1.0), training, eps),
         1e-9,
     )  # fmt: skip
 
@@ -355,10 +358,12 @@ BATCH_NORM_BACKWARD = Exercise(
     cases=[
         _bnb_case("training: eight rows", 8, 3, True),
         _bnb_case("training: two rows", 2, 4, True),
+        _bnb_case("training: a larger eps", 7, 3, True, eps=0.1),
         _bnb_case("training: a square batch", 5, 5, True),
         _bnb_case("training: tiny features", 6, 3, True, scale=1e-3),
         _bnb_case("frozen: eight rows", 8, 3, False),
         _bnb_case("frozen: a single row", 1, 4, False),
+        _bnb_case("frozen: a larger eps", 7, 3, False, eps=0.1),
         _bnb_case("frozen: a square batch", 5, 5, False),
     ],
     variants=(
@@ -792,6 +797,7 @@ WARMUP_COSINE = Exercise(
         Case("values: in the warmup", lambda: (30, 100, 1000, 3e-4, 3e-5)),
         Case("values: a quarter of the way down", lambda: (325, 100, 1000, 3e-4, 3e-5)),
         Case("values: half of the way down", lambda: (550, 100, 1000, 1.0, 0.1)),
+        Case("values: another length", lambda: (550, 100, 1500, 1.0, 0.1)),
         Case("values: most of the way down", lambda: (900, 100, 1000, 1.0, 0.1)),
         Case("corners: step 0", lambda: (0, 100, 1000, 1.0, 0.1)),
         Case("corners: the top", lambda: (100, 100, 1000, 1.0, 0.1)),

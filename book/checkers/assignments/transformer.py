@@ -394,12 +394,12 @@ def _beamed(
 
 
 def _beam_case(name: str, rows: list[list[int]], scores: list[float], v: int = 6, seed: int = 0,
-               even: bool = False) -> Case:  # fmt: skip
+               even: bool = False, eos: int = 2, pad: int = 0) -> Case:  # fmt: skip
     def inputs() -> tuple[object, ...]:
         logits = draw(len(rows), v, seed=seed, scale=0.2 if even else 1.5)
         return (
             torch.tensor(rows), torch.tensor(scores, dtype=torch.float64), logits.log_softmax(-1),
-            2, 0,
+            eos, pad,
         )  # fmt: skip
 
     return Case(name, inputs, EXACT)
@@ -416,6 +416,7 @@ BEAM_STEP = Exercise(
         ),
         _beam_case("values: another draw", [[1, 5], [1, 3]], [-0.7, -0.8], seed=3),
         _beam_case("finished: the better beam has ended", [[1, 2], [1, 4]], [-0.5, -0.9]),
+        _beam_case("finished: other special tokens", [[0, 5], [0, 4]], [-0.5, -0.9], eos=5, pad=1),
         _beam_case("finished: the worse beam has ended", [[1, 3], [1, 2]], [-0.5, -1.0], even=True),
         _beam_case("finished: both have ended", [[1, 3, 2], [1, 2, 0]], [-1.1, -1.4]),
         _beam_case(
@@ -694,9 +695,9 @@ def _pair(
     return answer
 
 
-def _padded(*rows: list[int]) -> Tensor:
+def _padded(*rows: list[int], pad: int = 0) -> Tensor:
     width = max(len(r) for r in rows)
-    return torch.tensor([r + [0] * (width - len(r)) for r in rows])
+    return torch.tensor([r + [pad] * (width - len(r)) for r in rows])
 
 
 TRAINING_PAIR = Exercise(
@@ -708,7 +709,7 @@ TRAINING_PAIR = Exercise(
             "values: sequences of different length",
             lambda: (_padded([5, 6, 7, 8], [4, 3], [9]), 1, 2, 0),
         ),
-        Case("values: other special tokens", lambda: (_padded([5, 6], [7]), 11, 12, 0)),
+        Case("values: other special tokens", lambda: (_padded([5, 6, 0], [7], pad=13), 11, 12, 13)),
         Case("corners: an empty sequence", lambda: (_padded([5, 6], []), 1, 2, 0)),
         Case("corners: one token", lambda: (_padded([5]), 1, 2, 0)),
         Case("corners: tokens equal to each other", lambda: (_padded([5, 5, 5], [5, 5]), 1, 2, 0)),

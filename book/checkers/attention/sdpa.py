@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.attention.drawn import EXACT, draw, lower, some
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, in_parts
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None) -> Tensor:
@@ -115,6 +115,7 @@ SDPA = Exercise(
     oracle=_sdpa,
     leading={"query": 2, "key": 2, "value": 2, "attn_mask": 2},
     cases=SDPA_CASES,
+    rules=(Rule("Do not call torch's function", ("scaled_dot_product_attention",)),),
     variants=(
         _sdpa_with(),
         _by_exponentials,

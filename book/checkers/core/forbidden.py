@@ -21,7 +21,8 @@ class Rule:
 
     `says` is what the exercise's text says, as it stands there. A name is that of a function of
     torch ("softmax" stands for `torch.softmax`, `F.softmax` and `Tensor.softmax`) or of what they
-    all end in ("aten._softmax"), which no other way around avoids.
+    all end in ("aten._softmax"), which no other way around avoids. A switch of a function is
+    "softmax(keepdim=True)".
 
     `entries` is for what may not be built: how many numbers a tensor may hold, of the arguments of
     the case. One that holds more breaks the rule; what shares the memory of a smaller one does not.
@@ -56,7 +57,11 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         own = f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', '')}"
-        self.see(resolve_name(func) or own)
+        name = resolve_name(func) or own
+        self.see(name)
+        for word, value in (kwargs or {}).items():
+            if isinstance(value, bool):
+                self.see(f"{name}({word}={value})")
         return func(*args, **(kwargs or {}))
 
 
