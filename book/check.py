@@ -38,9 +38,13 @@ SHARED = (
     "errata/test_errata.py",
     "hints/test_hints.py",
     "parts/test_checkers.py",
+    "parts/test_edited_answers.py",
     "parts/test_edited_solutions.py",
     "parts/test_oracles.py",
+    "parts/test_promises.py",
     "parts/test_questions.py",
+    "parts/test_two_mistakes.py",
+    "parts/test_written_answers.py",
 )
 # Files in them that look at the book as a whole: too slow, or of no use, for one chapter.
 WHOLE = (

@@ -10,6 +10,7 @@ import ast
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 BINARY: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -62,7 +63,7 @@ def _watched(tree: ast.Module, number: int) -> str:
     """
     watched = copy.deepcopy(tree)
     node = list(_nodes(watched))[number]
-    at = getattr(node, "value", node) if isinstance(node, ast.stmt) else node
+    at: Any = getattr(node, "value", node) if isinstance(node, ast.stmt) else node
     call = ast.Call(ast.Name("ran", ast.Load()), [], [])
     both = ast.Subscript(ast.Tuple([call, at], ast.Load()), ast.Constant(1), ast.Load())
     return ast.unparse(ast.fix_missing_locations(_Replace(at, both).visit(watched)))

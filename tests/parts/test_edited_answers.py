@@ -22,6 +22,7 @@ from test_edited_solutions import FUNCTIONS, solutions
 
 from book.checkers import core
 from book.checkers.assignments import questions
+from book.checkers.core.state import Watch
 from book.checkers.questions import Question
 from book.edits import edits
 from book.measured import record
@@ -31,6 +32,12 @@ ENOUGH = 10
 GRADED = {n: e for n, e in questions().items() if not isinstance(e, Question)}
 SHORT = {n: e for n, e in FUNCTIONS.items() if len(edits(solutions()[n][-2])) < ENOUGH}
 ASKED = GRADED | SHORT
+
+
+@pytest.fixture(autouse=True)
+def short_watch(monkeypatch):
+    """A changed loop that never ends is not waited for as long as a reader's."""
+    monkeypatch.setattr(core, "Watch", functools.partial(Watch, 2.0))
 
 
 @functools.cache

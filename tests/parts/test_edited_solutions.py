@@ -19,12 +19,19 @@ import yaml
 
 from book.chapters import chapters, read, tags, topic
 from book.checkers import core, exercises
+from book.checkers.core.state import Watch
 from book.checkers.questions import Question
 from book.edits import edits
 from book.measured import record
 
 SAME = Path(__file__).with_name("edits_that_mean_the_same.yml")
 FUNCTIONS = {name: e for name, e in exercises().items() if not isinstance(e, Question)}
+
+
+@pytest.fixture(autouse=True)
+def short_watch(monkeypatch):
+    """A changed loop that never ends is not waited for as long as a reader's."""
+    monkeypatch.setattr(core, "Watch", functools.partial(Watch, 2.0))
 
 
 @functools.cache
