@@ -14,7 +14,13 @@ TOPICS = [topic(path) for path in chapters()]
 # Topics of which something wrong is often written.
 MISTAKEN = {one.chapter.partition("_")[2] for one in errata.load()}
 # Shared files that need not have a case of every chapter.
-PARTIAL = ("chapters/test_teaching.py", "parts/test_oracles.py", "parts/test_questions.py")
+PARTIAL = (
+    "chapters/test_teaching.py",
+    "parts/test_edited_answers.py",
+    "parts/test_oracles.py",
+    "parts/test_questions.py",
+    "parts/test_two_mistakes.py",
+)
 NORMALIZATION = NOTEBOOKS / "08_normalization.ipynb"
 
 
