@@ -70,7 +70,8 @@
 
   // ---- what only works on a screen
   const SCREEN = "script, style, link, button, .headerlink, .tp-filter, .tp-choice, .tp-score, .tp-hint, "
-    + ".tp-tools, .tp-compared, .tp-progress, .tp-eyebrow, .tp-needs-script, input, .toctree-wrapper";
+    + ".tp-tools, .tp-compared, .tp-progress, .tp-eyebrow, .tp-needs-script, input, .toctree-wrapper, "
+    + ".tp-drawing, .tp-setup"; // what only draws: the picture is there
   all(SCREEN).forEach((node) => node.remove());
   // A witness is a mark beside the number of its equation; code in pieces becomes one again.
   for (const box of all(".tp-equation")) {

@@ -48,7 +48,7 @@ def test_the_pages_hold_what_the_site_shows(pages, opened):
         # Those in the marks of links and folds are of the screen; one swatch per key stays.
         assert page.xhtml.count("<math") == article.locator("math").count()
         # A witness is a mark there, and code that is in pieces on the site is one.
-        whole = ":is(pre, .tp-code):not(.tp-code pre, .tp-witness *)"
+        whole = ":is(pre, .tp-code):not(.tp-code pre, :is(.tp-witness, .tp-drawing, .tp-setup) *)"
         assert page.xhtml.count("<pre") == article.locator(whole).count()
         assert page.xhtml.count(" ✓") == article.locator(".tp-equation").count()
         assert (
