@@ -72,7 +72,7 @@ def _share(width: int, keys: int, limit: float, dim: int) -> float:
     return sum(found) / len(found)
 
 
-def _half(keys: int = 64, limit: float = 0.99, dim: int = -1) -> float:
+def _half(keys: int = 64, limit: float = 0.97, dim: int = -1) -> float:
     """The width at which half of the queries have decided, between two widths that were tried."""
     low, high = 1.0, 2048.0
     while high > 1.03 * low:
@@ -92,9 +92,9 @@ DECIDED = number(
     "queries certain.",
     wrong=[
         WrongNumber(
-            "more than a half in place of 0.99",
+            "more than a half in place of 0.97",
             "A narrow head is enough for half of the queries to give more than half of their "
-            "weight to one key. The question asks for more than 0.99.",
+            "weight to one key. The question asks for more than 0.97.",
             lambda: _half(limit=0.5),
         ),
         WrongNumber(
