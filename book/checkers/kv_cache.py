@@ -536,12 +536,14 @@ _MAX_BATCH = Exercise(
     title="How many sequences fit?",
     oracle=_max_batch,
     cases=(
-        _batch_case("LLaMA-2-7B on 80 GB", 80e9, 6_738_415_616, 32, 32, 128, 4096, 2),
-        _batch_case("Llama-3-8B on 80 GB", 80e9, 8_030_261_248, 32, 8, 128, 8192, 2),
-        _batch_case("Llama-2-70B on 640 GB", 640e9, 68_976_648_192, 80, 8, 128, 4096, 2),
-        _batch_case("the weights do not fit", 80e9, 68_976_648_192, 80, 8, 128, 4096, 2),
-        _batch_case("one byte for each number", 24e9, 8_030_261_248, 32, 8, 128, 8192, 1),
-        _batch_case("room for less than one", 16e9, 6_738_415_616, 32, 32, 128, 131072, 2),
+        _batch_case("LLaMA-2-7B on 80 GB", 80_000_000_000, 6_738_415_616, 32, 32, 128, 4096, 2),
+        _batch_case("Llama-3-8B on 80 GB", 80_000_000_000, 8_030_261_248, 32, 8, 128, 8192, 2),
+        _batch_case("Llama-2-70B on 640 GB", 640_000_000_000, 68_976_648_192, 80, 8, 128, 4096, 2),
+        _batch_case("the weights do not fit", 80_000_000_000, 68_976_648_192, 80, 8, 128, 4096, 2),
+        _batch_case("one byte for each number", 24_000_000_000, 8_030_261_248, 32, 8, 128, 8192, 1),
+        _batch_case(
+            "room for less than one", 16_000_000_000, 6_738_415_616, 32, 32, 128, 131072, 2
+        ),
         _batch_case("a small one, in 32 bit", 1_000_000, 100_000, 3, 2, 16, 50, 4),
     ),
     wrong=(
