@@ -20,7 +20,6 @@ PARTIAL = (
     "parts/test_oracles.py",
     "parts/test_questions.py",
     "parts/test_two_mistakes.py",
-    "parts/test_written_answers.py",
 )
 NORMALIZATION = NOTEBOOKS / "08_normalization.ipynb"
 
