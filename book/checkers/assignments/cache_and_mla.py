@@ -470,6 +470,7 @@ def _grouped_case(name: str, h: int, g: int, t: int = 3, s: int = 5, d: int = 4)
 _GROUPED_BACKWARD = Exercise(
     title="Shared heads backwards",
     oracle=_grouped_backward,
+    spared=dict.fromkeys(("huge",), "the gradients vanish there and what is left is rounding"),
     cases=(
         _grouped_case("values: six heads in two groups", 6, 2),
         _grouped_case("values: six heads in three groups", 6, 3),

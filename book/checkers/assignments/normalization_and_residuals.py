@@ -248,6 +248,7 @@ def _bn_case(name: str, d_out: int, d_in: int, scale: float = 1.0, mean: float =
 FOLD_BATCH_NORM = Exercise(
     title="Fold a BatchNorm into the Linear before it",
     oracle=_fold_batch_norm,
+    spared=dict.fromkeys(("tiny",), "what cancels there is rounding"),
     cases=[
         _bn_case("values: 6 to 4", 4, 6),
         _bn_case("values: 3 to 7", 7, 3),

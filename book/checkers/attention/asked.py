@@ -103,11 +103,6 @@ DECIDED = number(
             lambda: _half(keys=8),
         ),
         WrongNumber(
-            "the spread of the scores in place of the width",
-            "The scores are spread by the root of the width. The question asks for the width.",
-            lambda: math.sqrt(_half()),
-        ),
-        WrongNumber(
             "softmax over the queries",
             "The weights of a query sum to one over the keys, the last axis of q @ k.mT.",
             lambda: _half(dim=-2),

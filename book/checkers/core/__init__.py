@@ -222,6 +222,10 @@ def _again(
 
 def _forbidden(exercise: Exercise, answer: Answer, names: Sequence[str]) -> str:
     """What a right answer did that the text forbids, or nothing."""
+    # The reference is often the very function that is forbidden; and of an answer that runs
+    # elsewhere, across the border of the grader, no call is seen here.
+    if answer is exercise.oracle or not own_file(answer):
+        return ""
     cases = [case for case in exercise.cases if case.raises is None]
     # Seeing every call takes time. The last case is often of another kind than the first.
     for case in dict.fromkeys([*cases[:1], *cases[-1:]]):
