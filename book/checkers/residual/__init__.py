@@ -6,12 +6,13 @@ section of the modules has the same order: the oracle, the cases, the wrong answ
 
 from __future__ import annotations
 
-from book.checkers.residual.block import TEST, ZERO
+from book.checkers.residual.block import BLOCK, TEST, ZERO
 from book.checkers.residual.layers import DEAD, PARADOX
 from book.checkers.residual.scale import DEEP, EXPONENT, INIT
 
 EXERCISES = {
     "zero": ZERO,
+    "block": BLOCK,
     "test": TEST,
     "dead": DEAD,
     "init": INIT,

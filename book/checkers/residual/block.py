@@ -1,8 +1,9 @@
-"""One block: a prediction about it, and a test that tells it from others."""
+"""One block: a prediction about it, the block itself, and a test that tells it from others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +43,18 @@ ZERO = choice(
 )
 
 
-# --- test -----------------------------------------------------------------------------------------
+# --- block ----------------------------------------------------------------------------------------
+
+
+def _block(x: Tensor, sublayer: Map, norm: Map, norm_first: bool) -> Tensor:
+    return x + sublayer(norm(x)) if norm_first else norm(x + sublayer(x))
+
+
+def _block_in_steps(x: Tensor, sublayer: Map, norm: Map, norm_first: bool) -> Tensor:
+    """The same by the way of the branch, as torch's own layer has it."""
+    read = norm(x) if norm_first else x
+    y = torch.add(sublayer(read), x)
+    return y if norm_first else norm(y)
 
 
 def _layer_norm(x: Tensor) -> Tensor:
@@ -55,6 +67,87 @@ def _feed_forward(x: Tensor) -> Tensor:
     up, down = draw(d, 2 * d, seed=1).to(x.dtype), draw(2 * d, d, seed=2).to(x.dtype)
     return torch.relu(x @ up + 0.3) @ down
 
+
+def _block_case(name: str, norm_first: bool, *shape: int, **drawn: Any) -> Case:
+    def inputs() -> tuple[Any, ...]:
+        x = draw(*shape, **drawn).requires_grad_()
+        return x, _feed_forward, _layer_norm, norm_first
+
+    return Case(name, inputs, 1e-10, grad=True)
+
+
+BLOCK = Exercise(
+    "The block, both ways",
+    oracle=_block,
+    cases=(
+        _block_case("Pre-Norm, two sequences", True, 2, 3, 6),
+        _block_case("Post-Norm, two sequences", False, 2, 3, 6),
+        _block_case("Pre-Norm, one row with a large mean", True, 1, 5, offset=40.0),
+        _block_case("Post-Norm, one row with a large mean", False, 1, 5, offset=40.0),
+        _block_case("Pre-Norm, a stream of size 100", True, 4, 7, scale=100.0),
+        _block_case("Post-Norm, rows of size 1e-3", False, 4, 7, scale=1e-3),
+    ),
+    wrong=(
+        WrongAnswer(
+            "placements exchanged",
+            "`norm_first` means Pre-Norm: the norm comes before the sub-layer, and the sum is "
+            "not normalised.",
+            lambda x, sublayer, norm, norm_first: _block(x, sublayer, norm, not norm_first),
+        ),
+        WrongAnswer(
+            "normalised stream in Pre-Norm",
+            "In Pre-Norm only the sub-layer reads the normalised row. What its output is added "
+            "to is x itself, or the identity path is lost.",
+            lambda x, sublayer, norm, norm_first: (
+                norm(x) + sublayer(norm(x)) if norm_first else norm(x + sublayer(x))
+            ),
+        ),
+        WrongAnswer(
+            "residual connection forgotten",
+            "The sub-layer's output is added to x. Without x it replaces what was there.",
+            lambda x, sublayer, norm, norm_first: (
+                sublayer(norm(x)) if norm_first else norm(sublayer(x))
+            ),
+        ),
+        WrongAnswer(
+            "norm inside the sum in Post-Norm",
+            "Post-Norm normalises the sum. A norm on the branch alone is another placement, "
+            "which leaves the stream as it is.",
+            lambda x, sublayer, norm, norm_first: (
+                x + sublayer(norm(x)) if norm_first else x + norm(sublayer(x))
+            ),
+        ),
+        WrongAnswer(
+            "always Pre-Norm",
+            "With `norm_first=False` the norm is applied to the sum, after the sub-layer.",
+            lambda x, sublayer, norm, norm_first: x + sublayer(norm(x)),
+        ),
+        WrongAnswer(
+            "always Post-Norm",
+            "With `norm_first=True` the norm is applied to what the sub-layer reads, before it.",
+            lambda x, sublayer, norm, norm_first: norm(x + sublayer(x)),
+        ),
+        WrongAnswer(
+            "norm at both ends",
+            "That is a sandwich. Pre-Norm has one norm per sub-layer, in front of it.",
+            lambda x, sublayer, norm, norm_first: (
+                x + norm(sublayer(norm(x))) if norm_first else norm(x + sublayer(x))
+            ),
+        ),
+        WrongAnswer(
+            "sum normalised in Pre-Norm too",
+            "In Pre-Norm nothing stands on the stream but sums; the one norm of the stream comes "
+            "at the very end of the stack, not in the block.",
+            lambda x, sublayer, norm, norm_first: (
+                norm(x + sublayer(norm(x))) if norm_first else norm(x + sublayer(x))
+            ),
+        ),
+    ),
+    variants=(_block_in_steps,),
+)
+
+
+# --- test -----------------------------------------------------------------------------------------
 
 Block = Callable[[Tensor, Map, Map], Tensor]
 
