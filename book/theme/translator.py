@@ -16,6 +16,11 @@ from sphinx.writers.html5 import HTML5Translator
 
 # Kinds of code that keep the color of the text: names, punctuation, blanks, operators.
 PLAIN = frozenset({"", "n", "p", "w", "o", "nn", "kn-w", "x", "fm", "nc-w"})
+# Kinds that share a color share an element: an f-string is one, not one for each of its braces.
+# Docstrings keep their own, by which they are folded.
+ONE_COLOR = {kind: "s" for kind in ("s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl")} | {
+    kind: "m" for kind in ("mi", "mf", "mb", "mh", "mo")
+}
 # An image that is no wider can be read in the column of a phone; others are moved sideways there.
 FITS = 500
 # A formula in a line, and the signs that touch it: browsers would break the line between them.
@@ -28,7 +33,7 @@ class CodeFormatter(HtmlFormatter):  # type: ignore[misc]
 
     def _get_css_class(self, ttype: Any) -> str:
         name = str(super()._get_css_class(ttype))
-        return "" if name in PLAIN else name
+        return "" if name in PLAIN else ONE_COLOR.get(name, name)
 
     def _wrap_pre(self, inner: Any) -> Any:
         for kind, line in super()._wrap_pre(inner):
