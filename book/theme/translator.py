@@ -18,9 +18,8 @@ from sphinx.writers.html5 import HTML5Translator
 PLAIN = frozenset({"", "n", "p", "w", "o", "nn", "kn-w", "x", "fm", "nc-w"})
 # Kinds that share a color share an element: an f-string is one, not one for each of its braces.
 # Docstrings keep their own, by which they are folded.
-ONE_COLOR = {kind: "s" for kind in ("s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl")} | {
-    kind: "m" for kind in ("mi", "mf", "mb", "mh", "mo")
-}
+ONE_COLOR = dict.fromkeys(["s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl"], "s")
+ONE_COLOR |= dict.fromkeys(["mi", "mf", "mb", "mh", "mo"], "m")
 # An image that is no wider can be read in the column of a phone; others are moved sideways there.
 FITS = 500
 # A formula in a line, and the signs that touch it: browsers would break the line between them.
