@@ -1,5 +1,6 @@
 """Protects the theme: what it writes into a page, and that nothing is lost on the way."""
 
+import html
 import re
 import subprocess
 import sys
@@ -96,11 +97,13 @@ def test_each_face_has_the_letters_of_a_text_in_its_own_shapes(tmp_path):
 
 
 def test_code_keeps_every_letter_and_loses_only_plain_spans():
-    code = highlight("def f(x):\n    return x < 12  # a\n", PythonLexer(), CodeFormatter())
+    source = 'def f(x):\n    return x < 12, f"a{x:2}"  # a\n'
+    code = highlight(source, PythonLexer(), CodeFormatter())
     assert "<span></span>" not in code
     assert '<span class="k">def</span> <span class="nf">f</span>(x):' in code
-    assert 'x &lt; <span class="mi">12</span>' in code
-    assert re.sub("<[^>]*>", "", code) == "def f(x):\n    return x &lt; 12  # a\n\n"
+    assert 'x &lt; <span class="m">12</span>, <span class="s">f"a{</span>x' in code
+    assert '<span class="s">:2}"</span>' in code  # one color, one element
+    assert html.unescape(re.sub("<[^>]*>", "", code)) == f"{source}\n"
 
 
 PAGE = """# A page
