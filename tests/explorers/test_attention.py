@@ -114,6 +114,17 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
             "Step {}: the weights of the last token are {}, {}, {}, {}, and its output ({}, {}) is",
             *(4, *weights[3], *means[3]),
         ),
+        Grid(
+            "made from",
+            [[scores[i][j] if j <= i else -1.0 for j in range(4)] for i in range(4)],
+            words,
+            words,
+            text=lambda s: "−∞" if s < 0 else f"{s:.1f}",
+            xlabel="token that is read",
+            ylabel="token that reads",
+            limits=(0, 8),
+            role="ink",
+        ),
         weights_of(
             weights, words, words, how, xlabel="token that is read", ylabel="token that reads"
         ),
@@ -363,7 +374,7 @@ def test_a_head_that_finds_what_came_after_its_letter():
     ]
 
     return Seen(
-        ["what came after my letter last time?", "looks at c", 2, "d", 5, "with", weights[7][2]],
+        ["what came after my letter earlier?", "looks at c", 2, "d", 5, "with", weights[7][2]],
         weights_of(weights, reader, reader, None, text=short),
     )
 
