@@ -55,7 +55,11 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
         f"value {i + 1}": Dot(x, y, role="value", faint=i == 2)
         for i, (x, y) in enumerate([(10, 0), (0, 10), (0, 0)])
     }
-    corners["triangle"] = Polygon([(10, 0), (0, 10), (0, 0)], role="value", faint=True)
+    corners["triangle"] = Polygon([(10, 0), (0, 10), (0, 10)], role="value", faint=True)
+    # What is masked is faint, by its name too.
+    plane["name of key 3"] = Text(-0.6, -0.75, "key 3", role="key", faint=True)
+    corners["name 3"] = Text(-2.2, -1.1, "value 3", role="value", faint=True)
+    bars["key 3"] = Text(1.9, 0.4, "key 3", anchor="end", role="key", faint=True)
     corners["output"] = Dot(10 * first, 10 * second, "output", role="data", strong=True, size=2)
     ones = [(n, str(n)) for n in (1, 2, 3)]
     fives = [(5, "5"), (10, "10")]
@@ -235,9 +239,10 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             role="key",
         ),
         weights_of(
-            [row if i == 2 else [math.nan] * 5 for i, row in enumerate(weights)],
+            [[w if j <= i else math.nan for j, w in enumerate(r)] for i, r in enumerate(weights)],
             *(words, words, weight),
-            title="weights of the token",
+            title="weights: each row sums to 1",
+            sets=lambda i, j: {"row": words[i]},
         ),
     )
 
@@ -370,7 +375,8 @@ def test_a_head_that_finds_what_came_after_its_letter():
     scores = [[6 * (j > 0 and letters[j - 1] == c) for j in range(8)] for c in letters]
     sums = [sum(math.exp(s) for s in scores[i][: i + 1]) for i in range(8)]
     weights = [
-        [math.exp(scores[i][j]) / sums[i] if j <= i else 0.0 for j in range(8)] for i in range(8)
+        [math.exp(scores[i][j]) / sums[i] if j <= i else math.nan for j in range(8)]
+        for i in range(8)
     ]
 
     return Seen(
