@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab pdf epub check test mutants bench portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub check test mutants bench model portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -100,6 +100,9 @@ mutants: $(VENV)/test ## try every wrong version of every printed formula
 
 bench: $(VENV)/test ## time the parts against torch's operators, as ratios in one run
 	$(BIN)/python -m book.bench
+
+model: $(VENV)/run ## train the book's own model again and write its files into model/ (two cores, some 15 minutes)
+	$(BIN)/python -m book.own
 
 portable: $(VENV)/test ## do the stored outputs hold with one thread, with all, and without vector instructions?
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) notebooks

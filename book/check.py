@@ -24,7 +24,7 @@ from book import errata, lint, weave
 from book.chapters import CHAPTER, ROOT, chapters, read, topic
 
 # Folders of tests that concern no single chapter, or all of them at once.
-HOUSE = ("house", "site", "classroom")
+HOUSE = ("house", "site", "classroom", "own")
 # Folders in which a test file is called after the topic whose tests it holds, or is shared.
 TOPICS = ("parts", "explorers", "errata", "hints", "chapters")
 # Files in them that look at all chapters, case by case.
