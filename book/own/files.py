@@ -87,7 +87,9 @@ def save(model: DecoderOnlyTransformer, recipe: Recipe, known: dict[str, Any], t
     from safetensors.torch import save_file
 
     to.mkdir(parents=True, exist_ok=True)
-    save_file(llama_weights(model), to / "model.safetensors", metadata={"format": "pt"})
+    weights = to / "model.safetensors"
+    save_file(llama_weights(model), weights, metadata={"format": "pt"})
+    weights.chmod(0o644)  # safetensors makes a file for its owner alone
     made = {"recipe": described(recipe), "stories": digest_of_stories(recipe), **known}
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",

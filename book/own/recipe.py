@@ -38,7 +38,7 @@ class Recipe:
 
     d_model: int = 128
     num_layers: int = 2
-    num_heads: int = 8
+    num_heads: int = 4
     d_ff: int = 344
     max_seq_len: int = 256
     steps: int = 4000

@@ -112,13 +112,18 @@ VARIANTS = {
 }
 
 
-def run(name: str, seed: int, steps: int = STEPS) -> dict[str, Any]:
-    """Train one variant with one seed; its loss, excess and answers, and the loss on the way."""
-    torch.set_num_threads(1)
+def new(name: str, seed: int, steps: int = STEPS) -> tuple[Recipe, DecoderOnlyTransformer]:
+    """The recipe of a variant, and its model before the first step."""
     variant = VARIANTS[name]
     recipe = dataclasses.replace(Recipe(), steps=steps, seed=seed, **variant.recipe)
     model = new_model(recipe)
     variant.change(model)
+    return recipe, model
+
+
+def run(name: str, seed: int, steps: int = STEPS) -> dict[str, Any]:
+    """Train one variant with one seed; its loss, excess and answers, and the loss on the way."""
+    recipe, model = new(name, seed, steps)
     recent: list[float] = []
     curve: list[float] = []
 
@@ -156,7 +161,10 @@ def main() -> None:
         for name in VARIANTS
         if seed not in [one["seed"] for one in runs[name]]
     ]
-    with ProcessPoolExecutor(args.workers) as pool:
+    # A thread for each worker: two for each would wait for one another.
+    with ProcessPoolExecutor(
+        args.workers, initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
         names, seeds = zip(*missing, strict=True) if missing else ((), ())
         for name, one in zip(names, pool.map(run, names, seeds), strict=True):
             runs[name].append(one)

@@ -39,6 +39,7 @@ class Told:
         song: person -> what they sang.
         count: person -> how many stars they saw.
         counted: the stars were added up.
+        babbled: a baby has spoken.
         sentences: those that a parrot can repeat.
         listed: kinds of lists that it has asked for.
         last: whom the last sentence spoke of.
@@ -51,6 +52,7 @@ class Told:
     song: dict[str, list[str]] = field(default_factory=dict)
     count: dict[str, int] = field(default_factory=dict)
     counted: bool = False
+    babbled: bool = False
     sentences: list[list[str]] = field(default_factory=list)
     listed: set[str] = field(default_factory=set)
     last: str = ""

