@@ -45,6 +45,7 @@ def main() -> None:
 
     model = train(recipe, new_model(recipe), look)
     minutes = (time.perf_counter() - began) / 60
+    save(model, recipe, {}, args.to)  # what was trained is kept, whatever happens while measuring
     final = measure(model, held_out(2000))
     known: dict[str, Any] = {
         "loss": round(final.loss, 4),

@@ -40,8 +40,8 @@ class Recipe:
     num_layers: int = 2
     num_heads: int = 4
     d_ff: int = 344
-    max_seq_len: int = 256
-    steps: int = 4000
+    max_seq_len: int = 320
+    steps: int = 3000
     batch: int = 32
     lr: float = 3e-3
     warmup: int = 100

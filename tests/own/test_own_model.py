@@ -114,6 +114,12 @@ def test_no_story_is_held_out_that_is_trained_on():
     assert not trained & {t.words for t in held_out()}
 
 
+def test_every_story_has_room():
+    longest = max(len(t.words) for t in itertools.islice(stories("long"), 5000))
+    # The longest possible: a full opening, nine sentences, a babble and all five lists.
+    assert longest < 290 < Recipe().max_seq_len
+
+
 def test_a_batch_holds_stories_and_padding():
     recipe = Recipe(batch=4)
     first, again = next(batches(recipe)), next(batches(recipe))
