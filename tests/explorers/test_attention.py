@@ -244,6 +244,14 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             title="weights: each row sums to 1",
             sets=lambda i, j: {"row": words[i]},
         ),
+        Grid(
+            "weights of the token",
+            [weights[2][:3] + [math.nan] * 2],
+            ["token"],
+            words,
+            limits=(0, 1),
+            role="weight",
+        ),
     )
 
 
