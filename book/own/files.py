@@ -75,6 +75,11 @@ def digest_of_stories(recipe: Recipe, number: int = 1000) -> str:
     return hashlib.sha256("\n".join(" ".join(s.words) for s in told).encode()).hexdigest()[:16]
 
 
+def digest_of_weights(folder: Path) -> str:
+    """A digest of the file with the weights."""
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:16]
+
+
 def save(model: DecoderOnlyTransformer, recipe: Recipe, known: dict[str, Any], to: Path) -> None:
     """Write config.json, model.safetensors, tokenizer.json, tokenizer_config.json and made.json.
 
@@ -90,7 +95,12 @@ def save(model: DecoderOnlyTransformer, recipe: Recipe, known: dict[str, Any], t
     weights = to / "model.safetensors"
     save_file(llama_weights(model), weights, metadata={"format": "pt"})
     weights.chmod(0o644)  # safetensors makes a file for its owner alone
-    made = {"recipe": described(recipe), "stories": digest_of_stories(recipe), **known}
+    made = {
+        "recipe": described(recipe),
+        "stories": digest_of_stories(recipe),
+        "weights": digest_of_weights(to),
+        **known,
+    }
     tokenizer = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BEGIN,

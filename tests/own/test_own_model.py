@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from book.own import FOLDER, decode, encode, made, own_model
-from book.own.files import digest_of_stories
+from book.own.files import digest_of_stories, digest_of_weights
 from book.own.measure import held_out, measure, shelves
 from book.own.muon import Muon, orthogonalized
 from book.own.recipe import (
@@ -41,6 +41,7 @@ def measured(model):
 def test_the_recipe_and_its_stories_are_those_of_the_weights():
     assert made()["recipe"] == described(Recipe())
     assert made()["stories"] == digest_of_stories(Recipe())
+    assert made()["weights"] == digest_of_weights(FOLDER)
 
 
 def test_the_first_steps_are_those_of_the_weights():
