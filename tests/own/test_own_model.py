@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from book.own import FOLDER, decode, encode, made, own_model
-from book.own.files import digest_of_stories, digest_of_weights
+from book.own.files import digest_of_stories, digest_of_weights, save
 from book.own.measure import held_out, measure, shelves
 from book.own.muon import Muon, orthogonalized
 from book.own.recipe import (
@@ -82,6 +82,17 @@ def test_counting_stays_on_its_shelves(measured):
     again = shelves(made()["counted"], held_out(), (1,))
     assert again[1] == pytest.approx(stored["1"], abs=1e-3)
     assert min(stored.values()) > measured.loss + 0.3
+
+
+@torch.no_grad()
+def test_what_is_saved_is_what_is_loaded(tmp_path):
+    model, tokens = new_model(Recipe()), torch.tensor([encode(held_out(1)[0].words)])
+    save(model, Recipe(), {"loss": 1.5}, tmp_path)
+    torch.testing.assert_close(own_model(tmp_path)(tokens), model(tokens), rtol=0, atol=1e-5)
+    stored = made(tmp_path)
+    assert stored["loss"] == 1.5
+    assert stored["weights"] == digest_of_weights(tmp_path)
+    assert {p.name for p in tmp_path.iterdir()} == {p.name for p in FOLDER.iterdir()}
 
 
 def test_the_files_are_small():
