@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from book.chapters import ROOT
 from book.own.tokens import decode, encode
 from transformer_parts.decoder import (
     DecoderOnlyTransformer,
@@ -20,7 +21,7 @@ from transformer_parts.decoder import (
 
 __all__ = ["FOLDER", "decode", "encode", "made", "own_model"]
 
-FOLDER = Path(__file__).resolve().parent.parent.parent / "model"
+FOLDER = ROOT / "model"
 
 
 def own_model(folder: Path = FOLDER) -> DecoderOnlyTransformer:

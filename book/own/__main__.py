@@ -59,7 +59,7 @@ def main() -> None:
             }
             for kind, a in sorted(final.questions.items())
         },
-        "shelves": {str(n): round(x, 4) for n, x in shelves(COUNTED, held_out()).items()},
+        "shelves": {str(n): round(x, 4) for n, x in shelves(COUNTED, texts).items()},
         "counted": COUNTED,
         "curve": curve,
     }

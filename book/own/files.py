@@ -5,29 +5,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from book.own.recipe import Recipe, described
+from book.measured import fingerprint
+from book.own.recipe import Recipe, training_stories
 from book.own.tokens import BEGIN_ID, END_ID, PAD_ID, tokenizer_json
-from book.stories import BEGIN, END, PAD, stories
+from book.stories import BEGIN, END, PAD
+from transformer_parts import decoder
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
 from transformer_parts.rope import convert_rope_layout
-
-# Our names of a block's matrices, and Llama's.
-_IN_LLAMA = {
-    "attn.sublayer.q_proj": "self_attn.q_proj",
-    "attn.sublayer.k_proj": "self_attn.k_proj",
-    "attn.sublayer.v_proj": "self_attn.v_proj",
-    "attn.sublayer.out_proj": "self_attn.o_proj",
-    "attn.norm": "input_layernorm",
-    "ffn.norm": "post_attention_layernorm",
-    "ffn.sublayer.w_gate": "mlp.gate_proj",
-    "ffn.sublayer.w_up": "mlp.up_proj",
-    "ffn.sublayer.w_down": "mlp.down_proj",
-}
 
 
 def llama_config(config: ModelConfig) -> dict[str, Any]:
@@ -59,25 +49,17 @@ def llama_weights(model: DecoderOnlyTransformer) -> dict[str, Tensor]:
     """The weights under Llama's names, queries and keys in its layout of pairs."""
     c, weights = model.config, {}
     for ours, tensor in model.state_dict().items():
-        name = "model." + ours.replace("embed.", "embed_tokens.")
-        for part, theirs in _IN_LLAMA.items():
-            name = name.replace(part, theirs)
         heads = {"q_proj": c.num_heads, "k_proj": c.kv_heads}.get(ours.split(".")[-2])
         if heads is not None:
             tensor = convert_rope_layout(tensor, heads, to="half")
-        weights[name] = tensor.contiguous()
+        weights[decoder._hf_name(ours, c)] = tensor.contiguous()
     return weights
 
 
 def digest_of_stories(recipe: Recipe, number: int = 1000) -> str:
     """A digest of the first stories that the model is trained on."""
-    told = itertools.islice(stories(f"train {recipe.seed}"), number)
+    told = itertools.islice(training_stories(recipe), number)
     return hashlib.sha256("\n".join(" ".join(s.words) for s in told).encode()).hexdigest()[:16]
-
-
-def digest_of_weights(folder: Path) -> str:
-    """A digest of the file with the weights."""
-    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:16]
 
 
 def save(model: DecoderOnlyTransformer, recipe: Recipe, known: dict[str, Any], to: Path) -> None:
@@ -96,9 +78,9 @@ def save(model: DecoderOnlyTransformer, recipe: Recipe, known: dict[str, Any], t
     save_file(llama_weights(model), weights, metadata={"format": "pt"})
     weights.chmod(0o644)  # safetensors makes a file for its owner alone
     made = {
-        "recipe": described(recipe),
+        "recipe": asdict(recipe),
         "stories": digest_of_stories(recipe),
-        "weights": digest_of_weights(to),
+        "weights": fingerprint(weights),
         **known,
     }
     tokenizer = {

@@ -14,6 +14,11 @@ from transformer_parts.decoder import DecoderOnlyTransformer
 from transformer_parts.rope import apply_rotary_emb
 
 
+def blocks(model: DecoderOnlyTransformer) -> list[Any]:
+    """The model's blocks, whose parts torch knows as modules only."""
+    return list(model.layers)
+
+
 @torch.no_grad()
 def attention_maps(model: DecoderOnlyTransformer, tokens: Tensor) -> list[Tensor]:
     """The attention weights of each layer, each of shape (B, H, T, T), for rows without padding.
@@ -23,7 +28,7 @@ def attention_maps(model: DecoderOnlyTransformer, tokens: Tensor) -> list[Tensor
         tokens: shape (B, T), integers.
     """
     seen: dict[int, tuple[Any, ...]] = {}
-    attentions: list[Any] = [block.attn.sublayer for block in model.layers]  # type: ignore[union-attr]
+    attentions = [block.attn.sublayer for block in blocks(model)]
     hooks = [
         a.register_forward_pre_hook(lambda _, inputs, i=i: seen.__setitem__(i, inputs))
         for i, a in enumerate(attentions)
@@ -74,10 +79,9 @@ def heads_off(
 
         return silence
 
-    blocks: list[Any] = list(model.layers)
     hooks = [
         block.attn.sublayer.out_proj.register_forward_pre_hook(silencer(i))
-        for i, block in enumerate(blocks)
+        for i, block in enumerate(blocks(model))
     ]
     try:
         yield model

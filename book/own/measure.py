@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from book.own.recipe import padded
+from book.own.recipe import Recipe, padded, training_stories
 from book.own.tokens import ID, PAD_ID, encode
 from book.stories import Story, stories, surprise
 from book.stories.shelves import NGram
@@ -39,11 +39,6 @@ class Asked:
     number: int
     right: float
     short_cuts: dict[str, float]
-
-    @property
-    def best_short_cut(self) -> float:
-        """What one reaches without looking up."""
-        return max(self.short_cuts.values())
 
 
 @dataclass(frozen=True)
@@ -104,6 +99,8 @@ def shelves(
         texts: what it is measured on.
         orders: of the models.
     """
-    rows = [s.words for s in itertools.islice(stories("train 0"), counted)]
+    rows = (s.words for s in itertools.islice(training_stories(Recipe()), counted))
     on = [s.words for s in texts]
-    return {n: NGram(n, rows).loss(on) for n in orders}
+    # The counts of a higher order hold those of the lower ones.
+    model = NGram(max(orders), rows)
+    return {n: model.loss(on, n) for n in orders}

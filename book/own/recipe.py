@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +11,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from book.own.muon import Muon
 from book.own.tokens import PAD_ID, encode
-from book.stories import VOCABULARY, stories
+from book.stories import VOCABULARY, Story, stories
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
+from transformer_parts.residual import linear_warmup
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ def optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
         ValueError: if the recipe names another optimizer.
     """
     named = list(model.named_parameters())
-    inside = [p for name, p in named if p.dim() == 2 and name.startswith("layers.")]
-    rest = [p for name, p in named if not (p.dim() == 2 and name.startswith("layers."))]
+    matrices = {name for name, p in named if p.dim() == 2 and name.startswith("layers.")}
+    inside = [p for name, p in named if name in matrices]
+    rest = [p for name, p in named if name not in matrices]
     adam = {"lr": recipe.lr, "betas": (0.9, 0.95), "weight_decay": 0.0}
     if recipe.optimizer == "adamw":
         decayed = {"params": inside, "weight_decay": recipe.weight_decay}
@@ -104,20 +106,24 @@ def optimizers(model: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
 
 def schedule(recipe: Recipe, step: int) -> float:
     """The part of the peak of the learning rate that step `step` takes, counted from 0."""
-    up = min(1.0, (step + 1) / recipe.warmup)
+    up = linear_warmup(step + 1, recipe.warmup, 1.0)
     down = 0.5 * (1 + math.cos(math.pi * step / recipe.steps))
     return up * (recipe.last + (1 - recipe.last) * down)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> Tensor:
     """Rows of numbers as one tensor, shape (B, longest row), filled up with PAD_ID."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD_ID] * (longest - len(row))] for row in rows])
+    return pad_sequence([torch.tensor(r) for r in rows], batch_first=True, padding_value=PAD_ID)
+
+
+def training_stories(recipe: Recipe) -> Iterator[Story]:
+    """What the model is trained on, in the order of telling."""
+    return stories(f"train {recipe.seed}")
 
 
 def batches(recipe: Recipe) -> Iterator[Tensor]:
     """Stories that were never seen before, 20 batches at a time sorted by length."""
-    told, order = stories(f"train {recipe.seed}"), random.Random(f"order {recipe.seed}")
+    told, order = training_stories(recipe), random.Random(f"order {recipe.seed}")
     while True:
         rows = sorted((encode(next(told).words) for _ in range(20 * recipe.batch)), key=len)
         parts = [rows[i : i + recipe.batch] for i in range(0, len(rows), recipe.batch)]
@@ -161,8 +167,3 @@ def train(
             o.step()
         on_step(step + 1, loss.item(), model)
     return model
-
-
-def described(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as it is stored beside the weights."""
-    return dataclasses.asdict(recipe)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from book.own import FOLDER
+from book.own.inside import blocks
 from book.own.measure import held_out, measure
 from book.own.recipe import Recipe, new_model, train
 from transformer_parts.decoder import DecoderOnlyTransformer
@@ -52,18 +53,14 @@ class Times(nn.Module):
         return y
 
 
-def _blocks(model: DecoderOnlyTransformer) -> list[Any]:
-    return list(model.layers)
-
-
 def _no_norm(model: DecoderOnlyTransformer) -> None:
-    for block in _blocks(model):
+    for block in blocks(model):
         block.attn.norm = block.ffn.norm = nn.Identity()
     model.norm = nn.Identity()
 
 
 def _no_residual(model: DecoderOnlyTransformer) -> None:
-    for block in _blocks(model):
+    for block in blocks(model):
         block.attn = BranchAlone(block.attn.sublayer, block.attn.norm)
         block.ffn = BranchAlone(block.ffn.sublayer, block.ffn.norm)
 
@@ -73,12 +70,12 @@ def _no_positions(model: DecoderOnlyTransformer) -> None:
 
 
 def _no_feed_forward(model: DecoderOnlyTransformer) -> None:
-    for block in _blocks(model):
+    for block in blocks(model):
         block.ffn = nn.Identity()
 
 
 def _no_root(model: DecoderOnlyTransformer) -> None:
-    for block in _blocks(model):
+    for block in blocks(model):
         attention = block.attn.sublayer
         attention.q_proj = Times(attention.q_proj, model.config.d_head**0.5)
 

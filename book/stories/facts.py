@@ -59,6 +59,11 @@ class Told:
     last_owner: str = ""
     last_place: str | None = None
 
+    @property
+    def most_stars(self) -> int:
+        """How many one person can see: together it is a number that the language has."""
+        return min(5, len(NUMBERS) // len(self.people))
+
 
 @dataclass(frozen=True)
 class Question:
@@ -85,8 +90,7 @@ class Question:
         """The question that the last word answers: how many together, or what they do."""
         answer, at = words[-1], len(words) - 1
         if kind == "together":
-            most = min(5, len(NUMBERS) // len(told.people))
-            middle = NUMBERS[len(told.count) * (most + 1) // 2 - 1]
+            middle = NUMBERS[len(told.count) * (told.most_stars + 1) // 2 - 1]
             return Question(kind, "they", answer, at, {"middle": float(answer == middle)})
         return Question(kind, words[-2], answer, at, {"guess": 1 / len(told.can)})
 

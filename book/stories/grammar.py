@@ -42,7 +42,7 @@ ASKING = {
 }
 OFTEN = {"who": 0.25, "which": 0.15, "where": 0.25, "what": 0.2, "how": 0.15}
 # A list has at least this many answers, so that what it asks has to be looked up.
-LEAST = {"who": 2, "which": 2, "where": 2, "what": 2, "how": 2}
+LEAST = 2
 
 
 def story(voice: Voice) -> list[Question]:
@@ -243,12 +243,8 @@ def _deed(voice: Voice, told: Told, who: str) -> None:
     elif verb == "can":
         told.can[who] = voice.choose(_without(VERBS, told.can.values()))
     elif verb == "saw":
-        # At most 12 stars together: the numbers end there.
-        most = len(NUMBERS) // len(told.people)
-        free = [
-            n for n in NUMBERS[: min(5, most)] if NUMBERS.index(n) + 1 not in told.count.values()
-        ]
-        number = voice.choose(dict.fromkeys(free, 1.0))
+        seen = [NUMBERS[n - 1] for n in told.count.values()]
+        number = voice.choose(_without(dict.fromkeys(NUMBERS[: told.most_stars], 1.0), seen))
         told.count[who] = NUMBERS.index(number) + 1
         voice.say("stars")
     else:
@@ -272,7 +268,7 @@ def _kinds(told: Told) -> dict[str, float]:
     return {
         kind: often
         for kind, often in OFTEN.items()
-        if kind not in told.listed and len(answers(told, kind)) >= LEAST[kind]
+        if kind not in told.listed and len(answers(told, kind)) >= LEAST
     }
 
 

@@ -46,10 +46,16 @@ class NGram:
             p = (seen[word] + kinds * p) / (total + kinds)
         return p
 
-    def loss(self, texts: Iterable[Sequence[str]]) -> float:
-        """Mean of -log p over the words of the texts but the first of each, in nats."""
+    def loss(self, texts: Iterable[Sequence[str]], order: int | None = None) -> float:
+        """Mean of -log p over the words of the texts but the first of each, in nats.
+
+        Args:
+            texts: what is predicted.
+            order: of a model of lower order, whose counts this one holds too; None for its own.
+        """
+        look_back = (order or self.order) - 1
         surprises = [
-            -math.log(self.probability(words[max(0, at - self.order + 1) : at], words[at]))
+            -math.log(self.probability(words[max(0, at - look_back) : at], words[at]))
             for words in texts
             for at in range(1, len(words))
         ]

@@ -1,31 +1,18 @@
 """The model's files in Hugging Face's hands: a Llama with the same logits, and the same tokens.
 
-Without `transformers` the file is skipped, unless REQUIRE_HUGGING_FACE=1 is set.
+Without `transformers` the file is skipped, see `tests/hugging_face.py`.
 """
-
-import os
-import warnings
 
 import pytest
 import torch
+from hugging_face import WITHOUT_THEIR_WARNINGS, transformers
 
 from book.own import FOLDER, encode, own_model
 from book.own.measure import held_out
 from book.own.recipe import padded
 from transformer_parts.decoder import generate
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of their dependencies, at import
-        import transformers
-except ImportError as error:
-    if os.environ.get("REQUIRE_HUGGING_FACE") == "1":
-        raise
-    pytest.skip(f"optional packages are not installed: {error}", allow_module_level=True)
-
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-transformers.logging.set_verbosity_error()
+pytestmark = WITHOUT_THEIR_WARNINGS
 
 
 @pytest.fixture(scope="module")

@@ -2,18 +2,19 @@
 
 import itertools
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
 
+from book.measured import fingerprint
 from book.own import FOLDER, decode, encode, made, own_model
-from book.own.files import digest_of_stories, digest_of_weights, save
+from book.own.files import digest_of_stories, save
 from book.own.measure import held_out, measure, shelves
 from book.own.muon import Muon, orthogonalized
 from book.own.recipe import (
     Recipe,
     batches,
-    described,
     loss_of,
     new_model,
     optimizers,
@@ -39,9 +40,9 @@ def measured(model):
 
 
 def test_the_recipe_and_its_stories_are_those_of_the_weights():
-    assert made()["recipe"] == described(Recipe())
+    assert made()["recipe"] == asdict(Recipe())
     assert made()["stories"] == digest_of_stories(Recipe())
-    assert made()["weights"] == digest_of_weights(FOLDER)
+    assert made()["weights"] == fingerprint(FOLDER / "model.safetensors")
 
 
 def test_the_first_steps_are_those_of_the_weights():
@@ -91,7 +92,7 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     torch.testing.assert_close(own_model(tmp_path)(tokens), model(tokens), rtol=0, atol=1e-5)
     stored = made(tmp_path)
     assert stored["loss"] == 1.5
-    assert stored["weights"] == digest_of_weights(tmp_path)
+    assert stored["weights"] == fingerprint(tmp_path / "model.safetensors")
     assert {p.name for p in tmp_path.iterdir()} == {p.name for p in FOLDER.iterdir()}
 
 

@@ -1,16 +1,20 @@
 """Small random models of each family: ours against Hugging Face's, in float64.
 
-`transformers` and `safetensors` are needed here and nowhere else. Without them the file is skipped,
-unless REQUIRE_HUGGING_FACE=1 says that they ought to be there.
+Without `transformers` the file is skipped, see `tests/hugging_face.py`.
 """
 
 import importlib
 import json
-import os
-import warnings
 
 import pytest
 import torch
+from hugging_face import (
+    WITHOUT_THEIR_WARNINGS,
+    load_file,
+    safetensors,
+    save_file,
+    transformers,
+)
 from torch import nn
 
 from book.measured import record
@@ -22,20 +26,7 @@ from transformer_parts.decoder import (
     load_hf_state_dict,
 )
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is downloaded
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of their dependencies, at import
-        import safetensors
-        import transformers
-        from safetensors.torch import load_file, save_file
-except ImportError as error:
-    if os.environ.get("REQUIRE_HUGGING_FACE") == "1":
-        raise
-    pytest.skip(f"optional packages are not installed: {error}", allow_module_level=True)
-
-pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-transformers.logging.set_verbosity_error()
+pytestmark = WITHOUT_THEIR_WARNINGS
 
 SMALL = {
     "vocab_size": 101,
