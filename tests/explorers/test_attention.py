@@ -317,8 +317,10 @@ def test_two_matrices_learn_to_look_at_the_left_neighbor():
 
 @check_explorer("explore-backwards", {"gradient of the output": "(0, 1)"})
 def test_the_gradients_of_three_scores_by_autograd():
-    score = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
+    query = torch.tensor([2.0, 1.0], requires_grad=True)
+    score = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]) @ query
     weight = score.softmax(0)
+    score.retain_grad()
     weight.retain_grad()
     values = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.0, 0.0]])
     (weight @ values)[1].backward()
@@ -342,8 +344,8 @@ def test_the_gradients_of_three_scores_by_autograd():
     return Seen(
         says(
             "With the output's gradient ({}, {}), δ is {}, and the scores get {}, {}, {}, "
-            "which sum to {}",
-            *(0, 1, delta, *ds, 0),
+            "which sum to {}. Times the keys, the query gets ({}, {})",
+            *(0, 1, delta, *ds, 0, *query.grad.tolist()),
         ),
         Grid(
             "from the output's gradient to the scores'",
@@ -461,6 +463,15 @@ def test_two_heads_by_plain_arithmetic():
                 role="weight",
             )
             for h in (0, 1)
+        ),
+        Grid(
+            "output matrix",
+            [[1, 1], [1, -1]],
+            ["z⁰", "z¹"],
+            ["y₁", "y₂"],
+            text="{:g}",
+            limits=(-2, 12),
+            role="data",
         ),
         Grid(
             "means side by side, and output",
