@@ -125,9 +125,9 @@ def write_fonts(out: Path) -> None:
         cutter.populate(text="".join(sorted(text | set("√"))))
         cutter.subset(font)
         _narrow_radicals(font)
-        subset.save_font(font, out / "_static/math.woff", options)
+        subset.save_font(font, out / "_static/math.woff2", options)
     for name, face in FACES.items():
-        write_face(out / f"_static/{name}.woff", *face)
+        write_face(out / f"_static/{name}.woff2", *face)
 
 
 # The letters of a text; a face takes each from another place of the font.
@@ -146,7 +146,7 @@ _OVERHANG = {"f": (-200, -110), "j": (-100, -85)}
 
 
 def _options(features: list[str]) -> subset.Options:
-    return subset.Options(flavor="woff", layout_features=features, hinting=False)
+    return subset.Options(flavor="woff2", layout_features=features, hinting=False)
 
 
 def _place(letter: str, begin: dict[str, int]) -> int:

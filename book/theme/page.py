@@ -27,8 +27,8 @@ COLORS = (
 FONT = (
     "{const d=document.documentElement.dataset;d.at=location.protocol;"
     'for(const f of d.at=="file:"?[]:["text","text-bold","text-italic","math"]){'
-    'const l=document.createElement("link");l.rel="preload";l.as="font";l.type="font/woff";'
-    'l.crossOrigin="";l.href=d.content_root+"_static/"+f+".woff";document.head.append(l)}}'
+    'const l=document.createElement("link");l.rel="preload";l.as="font";l.type="font/woff2";'
+    'l.crossOrigin="";l.href=d.content_root+"_static/"+f+".woff2";document.head.append(l)}}'
 )
 
 

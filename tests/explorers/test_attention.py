@@ -50,7 +50,7 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
         y, wide = 2.2 - 0.9 * i, 4.4 * weights[i]
         bars[f"score {i + 1}"] = Text(3.4, y, score, anchor="end")
         bars[f"weight {i + 1}"] = Box(4.2, y - 0.3, wide, 0.6, fill=0.8, role="weight")
-        bars[f"number {i + 1}"] = Text(4.4 + wide, y, f"{weights[i]:.3f}", anchor="start")
+        bars[f"number {i + 1}"] = Text(9.8, y, f"{weights[i]:.2f}", anchor="end")
     corners = {
         f"value {i + 1}": Dot(x, y, role="value", faint=i == 2)
         for i, (x, y) in enumerate([(10, 0), (0, 10), (0, 0)])

@@ -158,16 +158,20 @@ def trained(depth, add, seed):
 
 
 def picture(net, without=None):
-    """The points, each in the group of the spiral that the network takes it for."""
-    points, _ = spirals()
+    """The points that the network gets right, by spiral, and those that it gets wrong."""
+    points, kinds = spirals()
     with torch.no_grad():
         first = net(points, without).diff(dim=1)[:, 0] <= 0
-    groups = {}
-    for number, mine in ((1, first), (2, ~first)):
+    correct, groups = first == (kinds == 0), {}
+    for name, mine in (
+        ("spiral 1, said so", correct & first),
+        ("spiral 2, said so", correct & ~first),
+        ("wrong", ~correct),
+    ):
         shown = np.where(mine[:, None], points, np.nan)
-        groups[f"taken for spiral {number}"] = (shown[:, 0], shown[:, 1])
+        groups[name] = (shown[:, 0], shown[:, 1])
     return Points(
-        "what the first network says of the points",
+        "the training points, and the first network",
         groups,
         "first coordinate",
         "second coordinate",
@@ -204,7 +208,7 @@ def test_four_blocks_with_the_addition():
 
 @check_explorer(
     "explore-delete",
-    {"network": "16 blocks with the addition", "block removed (0: none, or 1, 11, 16)": "11"},
+    {"network": "16 blocks with the addition", "block removed": "11"},
 )
 def test_one_of_sixteen_blocks_is_removed():
     net, _ = trained(16, True, 0)
@@ -219,7 +223,10 @@ def test_one_of_sixteen_blocks_is_removed():
         Bars(
             "right without this block",
             [str(n) for n in range(1, 17)],
-            {"share": shares},
+            {
+                "share": [s if k != 10 else math.nan for k, s in enumerate(shares)],
+                "the one removed": [s if k == 10 else math.nan for k, s in enumerate(shares)],
+            },
             "block removed",
             "share of points right",
         ),

@@ -176,7 +176,7 @@ class Camera:
 @pytest.fixture
 def made(tmp_path):
     (tmp_path / "_static").mkdir()
-    shutil.copy(text_fonts()["mono"], tmp_path / "_static" / "math.woff")
+    shutil.copy(text_fonts()["mono"], tmp_path / "_static" / "math.woff2")
     picture = tmp_path / "a.png"
     picture.write_bytes(a_picture())
     shown = PAGES[0].xhtml.replace("</h1>", '</h1><img src="images/a.png" alt="a"/>')
@@ -231,10 +231,10 @@ def swap(name, old, new):
         (swap("map.xhtml", b"def f", b"def g"), "map.xhtml: its text is not that of the page"),
         (lambda box: box.pop("book/map.xhtml"), "map.xhtml: the page 'The map' is missing"),
         (lambda box: box.update({"book/images/a.png": b"\x89PNG"}), "images/a.png: cannot be read"),
-        (lambda box: box.pop("book/fonts/math.woff"), "style.css: asks for fonts/math.woff, "),
+        (lambda box: box.pop("book/fonts/math.woff2"), "style.css: asks for fonts/math.woff2, "),
         (
-            lambda box: box.update({"book/fonts/math.woff": b"wOFF"}),
-            "fonts/math.woff: cannot be",
+            lambda box: box.update({"book/fonts/math.woff2": b"wOF2"}),
+            "fonts/math.woff2: cannot be",
         ),
         (lambda box: box.pop("META-INF/container.xml"), "META-INF/container.xml does not lead"),
         (lambda box: box.pop("book/book.opf"), "book.opf: not XML"),

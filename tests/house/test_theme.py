@@ -82,7 +82,7 @@ def test_each_face_has_the_letters_of_a_text_in_its_own_shapes(tmp_path):
         blank, _ = whole["hmtx"]["space"]
     shapes = {}
     for face, parts in assets.FACES.items():
-        file = tmp_path / f"{face}.woff"
+        file = tmp_path / f"{face}.woff2"
         assets.write_face(file, *parts)
         with TTFont(file) as font:
             letters = font.getBestCmap()
@@ -292,7 +292,7 @@ def test_the_address_book_lists_every_page_that_is_read(tmp_path):
 
 def test_what_no_page_loads_is_removed(tmp_path):
     static = tmp_path / "_static"
-    kept = ["book-0123abcd.css", "math.woff", "favicon.svg", "cards/a.png"]
+    kept = ["book-0123abcd.css", "math.woff2", "favicon.svg", "cards/a.png"]
     for name in [*kept, "basic.css", "jquery.js", "vendor/font.woff2"]:
         (static / name).parent.mkdir(parents=True, exist_ok=True)
         (static / name).write_text("x", encoding="utf-8")

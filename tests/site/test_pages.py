@@ -134,9 +134,9 @@ def test_every_formula_is_drawn_in_the_font_of_the_site(look, by, name):
 def test_the_font_of_the_formulas_is_served_with_the_pages(look, served, built):
     asked = {url for name in PAGES for url in look("", name).requests}
     fonts = {url for url in asked if re.search(r"\.(woff2?|ttf|otf)\b", url)}
-    assert any("_static/math.woff" in url for url in fonts), fonts
+    assert any("_static/math.woff2" in url for url in fonts), fonts
     assert all(url.startswith(served) for url in fonts)
-    assert (built / "_static/math.woff").stat().st_size < 150_000
+    assert (built / "_static/math.woff2").stat().st_size < 150_000
 
 
 @BOTH

@@ -187,9 +187,9 @@ def test_links_and_fonts_that_are_missing_are_reported(paper, read, pages):
 def test_pictures_and_fonts_that_cannot_be_read_are_reported(
     browser, built, pages, tmp_path, monkeypatch
 ):
-    picture, font = tmp_path / "broken.png", tmp_path / "math.woff"
+    picture, font = tmp_path / "broken.png", tmp_path / "math.woff2"
     picture.write_bytes(b"\x89PNG")
-    font.write_bytes(b"wOFF")
+    font.write_bytes(b"wOF2")
     shown = pages[1].xhtml.replace("</h1>", '</h1><img src="images/broken.png" alt="a"/>')
     page = replace(pages[1], images=[picture], xhtml=shown)
     monkeypatch.setattr(pdf, "math_font", lambda site: font)
