@@ -40,6 +40,7 @@ from book import (
     swift,
     symbol_pages,
     theme,
+    xray,
     you_are_here,
 )
 from book.chapters import ROOT, topic
@@ -210,6 +211,8 @@ _MADE = {
     "quiz": quiz.as_markdown,
     "symbols": symbol_pages.as_markdown,
     "take-away": _take_away,
+    "xray": xray.as_markdown,
+    "xray-words": xray.words_as_markdown,
 }
 
 

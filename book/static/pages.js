@@ -1,4 +1,4 @@
-// The pages that can be worked with and are not chapters: the filter of the misconceptions, the quiz.
+// The pages that can be worked with and are not chapters: the filter of the misconceptions, the quiz, the X-ray.
 // Without this script all entries are shown and every answer can be folded out.
 (() => {
   "use strict";
@@ -105,11 +105,32 @@
     }
   }
 
+  // ---- X-ray: the model, two megabytes, comes when it is asked for
+  function xray(box) {
+    const button = box.querySelector(".tp-xray-ask button");
+    const told = box.querySelector(".tp-xray-ask [role=status]");
+    button.addEventListener("click", () => {
+      if (button.getAttribute("aria-disabled")) return;
+      button.setAttribute("aria-disabled", "true");
+      told.textContent = "The model is on its way …";
+      const script = make("script", { src: box.dataset.file });
+      script.addEventListener("load", () => globalThis.tpXray.start(box));
+      script.addEventListener("error", () => {
+        script.remove();
+        button.removeAttribute("aria-disabled");
+        told.textContent = "The model did not arrive. Are you connected? Press the button again.";
+      });
+      document.head.append(script);
+    });
+  }
+
   const start = () => {
     const place = document.querySelector(".tp-filter");
     if (place) filter(place);
     const boxes = [...document.querySelectorAll(".tp-quiz")];
     if (boxes.length) quiz(boxes);
+    const model = document.querySelector(".tp-xray");
+    if (model) xray(model);
   };
   if (document.readyState === "loading") addEventListener("DOMContentLoaded", start);
   else start();

@@ -15,6 +15,7 @@ from typing import Any
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
+from book import xray
 from book.theme import assets, boxes, finish, page, translator
 
 NAME = "transformer_parts"
@@ -30,6 +31,7 @@ def finished(app: Sphinx, book: finish.Book) -> None:
     out = Path(app.outdir)
     assets.write_fonts(out)
     assets.write(out / "_static", app.config.tp_assets)
+    xray.write(out / "_static")
     finish.finish(out, book, page.policy())
 
 

@@ -25,6 +25,7 @@ STYLES = (
     HERE / "style/article.css",
     HERE / "style/cells.css",
     HERE / "style/map.css",
+    HERE / "style/xray.css",
     HERE / "style/print.css",
 )
 SCRIPTS = (

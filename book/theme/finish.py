@@ -136,7 +136,7 @@ def address_book(out: Path, names: list[str], book: Book) -> None:
 
 
 KEPT = re.compile(
-    r"(book|search)-[0-9a-f]{8}\.(css|js)|(math|text(-\w+)?)\.woff2|favicon\.svg|(cards|images)/.*"
+    r"(book|search|xray)-[0-9a-f]{8}\.(css|js)|(math|text(-\w+)?)\.woff2|favicon\.svg|(cards|images)/.*"
 )
 
 

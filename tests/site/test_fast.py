@@ -184,4 +184,4 @@ def test_the_style_sheet_is_small_and_the_scripts_are_ours(built):
     assert style.stat().st_size < 90_000
     assert script.stat().st_size <= sum(path.stat().st_size for path in SCRIPTS)
     left = {p.name for p in (built / "_static").rglob("*.js")}
-    assert all(re.fullmatch(r"(book|search)-[0-9a-f]{8}\.js", name) for name in left), left
+    assert all(re.fullmatch(r"(book|search|xray)-[0-9a-f]{8}\.js", name) for name in left), left
