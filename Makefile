@@ -103,6 +103,7 @@ bench: $(VENV)/test ## time the parts against torch's operators, as ratios in on
 
 model: $(VENV)/run ## train the book's own model again and write its files into model/ (two cores, some 15 minutes)
 	$(BIN)/python -m book.own
+	$(BIN)/python -m book.xray
 
 portable: $(VENV)/test ## do the stored outputs hold with one thread, with all, and without vector instructions?
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) notebooks

@@ -118,13 +118,13 @@ def as_markdown() -> str:
         for i, (word, s) in enumerate(zip(tokens, [0.0, *f["surprises"]], strict=True))
     )
     rows = "".join(
-        f'<tr><th scope="row">{escape(word)}</th><td>{_bar(x)}</td><td>{x:.3f}</td>'
-        f"<td>{language:.3f}</td></tr>"
+        f'<tr><th scope="row">{escape(word)}</th><td>{_bar(x)}</td><td>{_said(x)}</td>'
+        f"<td>{_said_exactly(language)}</td></tr>"
         for word, x, language in f["next"]
     )
     levels = "".join(
-        f'<tr><th scope="row">{level}</th><td>{escape(word)}</td><td>{x:.3f}</td>'
-        f"<td>{of_after:.3f}</td></tr>"
+        f'<tr><th scope="row">{level}</th><td>{escape(word)}</td><td>{_said(x)}</td>'
+        f"<td>{_said(of_after)}</td></tr>"
         for level, word, x, of_after in f["lens"]
     )
     figures = "".join(
@@ -144,7 +144,8 @@ def as_markdown() -> str:
         "text.</p>"
         f'<div class="tp-xray-words">{chips}</div>'
         f'<p class="tp-xray-told">After “{escape(chosen)}” comes “{escape(after)}”: probability '
-        f"{p:.3f}, surprise {-math.log(p):.2f} nats; in the language itself {exact:.3f}.</p>"
+        f"{_said(p)}, surprise {-math.log(p):.2f} nats; in the language itself "
+        f"{_said_exactly(exact)}.</p>"
         '<div class="tp-xray-tables"><table class="tp-xray-next"><caption>What may come next'
         '</caption><thead><tr><th scope="col">word</th><th scope="col" colspan="2">probability'
         f'</th><th scope="col">language</th></tr></thead><tbody>{rows}</tbody></table>'
@@ -168,6 +169,16 @@ def _of_weight(w: float) -> int:
 
 def _of_surprise(s: float) -> int:
     return min(9, int(2 * s))
+
+
+def _said(p: float) -> str:
+    """A probability of the model, which is never quite 0 or 1."""
+    return "&lt;0.001" if p < 0.0005 else "&gt;0.999" if p >= 0.9995 else f"{p:.3f}"
+
+
+def _said_exactly(p: float) -> str:
+    """A probability of the language, which can be."""
+    return f"{p:.0f}" if p in (0, 1) else _said(p)
 
 
 def _bar(p: float) -> str:

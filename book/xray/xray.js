@@ -16,6 +16,9 @@ const drawn = (name, attributes, ...children) => {
 };
 const levelOfWeight = (w) => Math.min(9, Math.floor(10 * Math.sqrt(w)));
 const levelOfSurprise = (s) => Math.min(9, Math.floor(2 * s));
+// A probability of the model is never quite 0 or 1; one of the language can be.
+const said = (p) => (p < 0.0005 ? "<0.001" : p >= 0.9995 ? ">0.999" : p.toFixed(3));
+const saidExactly = (p) => (p === 0 || p === 1 ? String(p) : said(p));
 const mean = (numbers) => numbers.reduce((a, b) => a + b, 0) / Math.max(1, numbers.length);
 
 // The words of a typed text: small letters, each sign a word of its own.
@@ -158,16 +161,16 @@ function start(box, model) {
     const likeliest = best(seen.probabilities), after = tokens[at + 1] ?? null, exact = known.chances[at];
     const tracked = after ?? vocabulary[likeliest[0][0]], p = seen.probabilities.data[at * vocabulary.length + number.get(tracked)];
     told.textContent = after !== null
-      ? `After “${tokens[at]}” comes “${after}”: probability ${p.toFixed(3)}, surprise ${(-Math.log(p)).toFixed(2)} nats`
-        + (exact && Object.hasOwn(exact, after) ? `; in the language itself ${exact[after].toFixed(3)}.` : ".")
-      : `After “${tokens[at]}” your text ends. The model expects “${tracked}”, probability ${p.toFixed(3)}.`;
+      ? `After “${tokens[at]}” comes “${after}”: probability ${said(p)}, surprise ${(-Math.log(p)).toFixed(2)} nats`
+        + (exact && Object.hasOwn(exact, after) ? `; in the language itself ${saidExactly(exact[after])}.` : ".")
+      : `After “${tokens[at]}” your text ends. The model expects “${tracked}”, probability ${said(p)}.`;
     one("next").tBodies[0].replaceChildren(...likeliest.slice(0, TOP).map(([w, x]) => row(
-      vocabulary[w], bar(x), x.toFixed(3), exact ? (exact[vocabulary[w]] ?? 0).toFixed(3) : "–")));
+      vocabulary[w], bar(x), said(x), exact ? saidExactly(exact[vocabulary[w]] ?? 0) : "–")));
     const lens = one("lens");
     lens.tHead.rows[0].lastElementChild.textContent = `“${tracked}”`;
     lens.tBodies[0].replaceChildren(...seen.levels.map(([name, probabilities]) => {
       const [w, x] = best(probabilities)[0];
-      return row(name, vocabulary[w], x.toFixed(3), probabilities.data[at * vocabulary.length + number.get(tracked)].toFixed(3));
+      return row(name, vocabulary[w], said(x), said(probabilities.data[at * vocabulary.length + number.get(tracked)]));
     }));
     for (const { name, layer, head, map, look, off, most, figure } of heads) {
       const weights = seen.maps[layer][head];
