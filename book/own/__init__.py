@@ -1,7 +1,8 @@
 """The book's own model: a small Llama, trained on stories of which everything is known.
 
-`own_model()` gives the trained weights from the folder `model`; `made()` what was measured of them.
-`python -m book.own` trains it again.
+`own_model()` gives the trained weights from the folder `model`; `made()` what was measured of them;
+`ablations()` the runs with one part taken out. `python -m book.own` trains the model again,
+`python -m book.own.without` makes those runs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from transformer_parts.decoder import (
     load_hf_state_dict,
 )
 
-__all__ = ["FOLDER", "decode", "encode", "made", "own_model"]
+__all__ = ["FOLDER", "ablations", "decode", "encode", "made", "own_model"]
 
 FOLDER = ROOT / "model"
 
@@ -39,3 +40,14 @@ def made(folder: Path = FOLDER) -> dict[str, Any]:
     """How the model was made and what was measured of it: the file made.json."""
     content: dict[str, Any] = json.loads((folder / "made.json").read_text(encoding="utf-8"))
     return content
+
+
+@functools.cache
+def ablations(folder: Path = FOLDER) -> dict[str, list[dict[str, Any]]]:
+    """What was taken out -> its runs, one for each seed: the file without.json.
+
+    A run has the seed, the loss on held-out stories, its excess over the floor, the part of the
+    questions of each kind that is answered, the first losses, and the mean loss of every 100 steps.
+    """
+    content = json.loads((folder / "without.json").read_text(encoding="utf-8"))
+    return {name: variant["runs"] for name, variant in content["variants"].items()}

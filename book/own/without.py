@@ -118,6 +118,14 @@ def new(name: str, seed: int, steps: int = STEPS) -> tuple[Recipe, DecoderOnlyTr
     return recipe, model
 
 
+def start(name: str, seed: int, steps: int = 3) -> list[float]:
+    """The loss before each of the first steps of a variant."""
+    losses: list[float] = []
+    recipe, model = new(name, seed)
+    train(recipe, model, lambda step, loss, _: losses.append(round(loss, 4)), stop=steps)
+    return losses
+
+
 def run(name: str, seed: int, steps: int = STEPS) -> dict[str, Any]:
     """Train one variant with one seed; its loss, excess and answers, and the loss on the way."""
     recipe, model = new(name, seed, steps)
@@ -136,6 +144,7 @@ def run(name: str, seed: int, steps: int = STEPS) -> dict[str, Any]:
         "loss": round(found.loss, 4),
         "excess": round(found.excess, 4),
         "right": {kind: round(a.right, 4) for kind, a in sorted(found.questions.items())},
+        "start": start(name, seed),
         "curve": curve,
     }
 
