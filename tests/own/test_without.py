@@ -1,11 +1,18 @@
 """Each variant of the model lacks what it says, and nothing else."""
 
+import functools
+import json
+import math
+
 import pytest
 import torch
 
+from book.own import FOLDER, ablations, made
+from book.own.measure import held_out
 from book.own.recipe import Recipe, new_model
-from book.own.without import STEPS, VARIANTS, run
+from book.own.without import SEEDS, STEPS, VARIANTS, run, start
 from book.own.without import new as variant_of
+from book.stories import surprise
 
 TOKENS = torch.tensor([[1, 5, 9, 5, 30, 31, 32]])
 
@@ -74,3 +81,41 @@ def test_a_run_says_what_came_out():
     assert one["seed"] == 1
     assert one["loss"] > one["excess"] > 3
     assert one["right"].keys() == run("heads", seed=0, steps=1)["right"].keys()
+
+
+# ---- what is stored
+
+
+def test_every_variant_was_run_with_every_seed():
+    stored = json.loads((FOLDER / "without.json").read_text(encoding="utf-8"))
+    assert stored["steps"] == STEPS
+    assert {n: v["says"] for n, v in stored["variants"].items()} == {
+        n: v.says for n, v in VARIANTS.items()
+    }
+    for name, runs in ablations().items():
+        assert [one["seed"] for one in runs] == list(SEEDS), name
+        for one in runs:
+            assert set(one["right"]) == set(made()["questions"])
+            assert len(one["curve"]) == STEPS // 100
+            # All were measured on the same stories, whose floor is known.
+            assert one["loss"] - one["excess"] == pytest.approx(floor(), abs=1e-3)
+
+
+@functools.cache
+def floor():
+    texts = held_out()
+    surprises = [s for text in texts for s in surprise(text.words)]
+    return math.fsum(surprises) / len(surprises)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_stored_run_began_as_the_variant_does(name):
+    stored = ablations()[name][1]
+    assert start(name, stored["seed"]) == pytest.approx(stored["start"], abs=2e-3)
+
+
+def test_the_whole_model_is_the_best_but_for_chance():
+    means = {
+        name: sum(one["excess"] for one in runs) / len(runs) for name, runs in ablations().items()
+    }
+    assert min(means, key=means.get) == "whole"
