@@ -208,7 +208,7 @@ def test_four_blocks_with_the_addition():
 
 @check_explorer(
     "explore-delete",
-    {"network": "16 blocks with the addition", "block removed": "11"},
+    {"network": "16 blocks with the addition", "block removed": "5"},
 )
 def test_one_of_sixteen_blocks_is_removed():
     net, _ = trained(16, True, 0)
@@ -217,15 +217,15 @@ def test_one_of_sixteen_blocks_is_removed():
         says(
             "16 blocks with the addition, without block {}: the first network gets {} of its "
             "training points right. Over all blocks, the median without one is {}",
-            *(11, shares[10], float(np.median(shares))),
+            *(5, shares[4], float(np.median(shares))),
         ),
-        picture(net, 10),
+        picture(net, 4),
         Bars(
             "right without this block",
             [str(n) for n in range(1, 17)],
             {
-                "share": [s if k != 10 else math.nan for k, s in enumerate(shares)],
-                "the one removed": [s if k == 10 else math.nan for k, s in enumerate(shares)],
+                "share": [s if k != 4 else math.nan for k, s in enumerate(shares)],
+                "the one removed": [s if k == 4 else math.nan for k, s in enumerate(shares)],
             },
             "block removed",
             "share of points right",
@@ -256,7 +256,7 @@ def boxes(name, y, shares):
     return made
 
 
-@check_explorer("explore-shares", {"after": "3 branches"})
+@check_explorer("explore-shares", {"branches added": "3"})
 def test_what_the_stream_is_made_of_after_three_branches():
     doubling, equal = [1 / 8, 1 / 8, 1 / 4, 1 / 2], [1 / 4] * 4
     shapes = {

@@ -64,11 +64,13 @@ ENTRIES: Entries = {
     (
         "ex-residual-paradox",
         "10^{-14}",
-        "10^{-7}",
-        "2^S",
-        "2^{64}",
+        r"v=\frac12",
+        r"\sigma",
+        r"J_\text{Norm}",
+        r"\|I\|_F^2",
         r"\|dx\|^2",
-    ): LeftOut("sizes to choose among, and a quantity that a hint asks about"),
+        "2^S",
+    ): LeftOut("what is given, and the quantities that are asked about"),
     ("ex-residual-init", "s^2"): Formula(
         designed, claim=r"t=1+nv@0", says=("multiplies the variance by",)
     ),

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer
-from book.checkers.questions import choice
+from book.checkers.questions import WrongNumber, number
 from book.checkers.residual.common import Map, draw
 
 # --- dead -----------------------------------------------------------------------------------------
@@ -37,9 +37,9 @@ def _each(
 ) -> list[int]:
     """The numbers of the layers that `dead` says are, each asked alone."""
     found = []
-    for number, layer in enumerate(layers):
+    for place, layer in enumerate(layers):
         if dead(_passed(layer, x, plain_sum)):
-            found.append(number)
+            found.append(place)
         x = layer(x.detach()) if follow else x
     return found
 
@@ -51,11 +51,11 @@ def _dead(layers: Layers, x: Tensor) -> list[int]:
 def _dead_by_jacobian(layers: Layers, x: Tensor) -> list[int]:
     """The same by whole Jacobians, in forward mode column by column."""
     found = []
-    for number, layer in enumerate(layers):
+    for place, layer in enumerate(layers):
         at = x.detach()
         whole = torch.func.jacrev(lambda t, f=layer: f(t) + 0 * t)(at)
         if not whole.any():
-            found.append(number)
+            found.append(place)
         x = layer(at).detach()
     return found
 
@@ -214,29 +214,56 @@ def _run(layers: Layers, x: Tensor) -> Tensor:
 
 # --- paradox --------------------------------------------------------------------------------------
 
-PARADOX = choice(
+VARIANCE = 1.5  # of the stream, 1, and of what the branch adds
+
+
+def _sublayer(addition: float = 1.0, branch: float = 0.5, norm: float = VARIANCE) -> float:
+    """What a sub-layer makes of the square of a gradient: by both ways, and through its norm."""
+    return (addition + branch) / norm
+
+
+PARADOX = number(
     "A paradox",
-    right="B",
-    because=(
-        "The direct way is closed, but the gradient also comes through the branches. On its way "
-        "down it gains at the branches what it loses at the norms, but for what the tokens do not "
-        "share, and for the fluctuations of a narrow stack."
-    ),
-    tempting={
-        "A": (
+    value=_sublayer,
+    within=0.01,
+    because="The norm divides the square by 3/2, and the sum multiplies it by 3/2, because the "
+    "branch hands down half as much again as the addition. So feed-forward layers lose nothing on "
+    "average, however little of the input is left on the direct way.",
+    wrong=[
+        WrongNumber(
             "the direct way only",
-            "The coefficient is what is left on the direct way. The gradient comes through all "
-            "branches as well, and these make up for the norms.",
+            "That is what the addition hands down, divided by the norm. The gradient comes through "
+            "the branch as well.",
+            lambda: _sublayer(branch=0.0),
         ),
-        "C": (
-            "the norms forgotten",
-            "Each branch adds to the gradient, but the norm behind the sum divides it again, by "
-            "about as much.",
+        WrongNumber(
+            "the branch only",
+            "That is what the branch hands down, divided by the norm. The addition hands the "
+            "gradient down too.",
+            lambda: _sublayer(addition=0.0),
         ),
-        "D": (
-            "half of the powers",
-            "No root is taken anywhere: the coefficient and the gradient are both lengths. They "
-            "differ because the gradient has other ways than the direct one.",
+        WrongNumber(
+            "the norm forgotten",
+            "That is the factor of the sum. Before it the gradient came through the norm, which "
+            "divides it.",
+            lambda: _sublayer(norm=1.0),
         ),
-    },
+        WrongNumber(
+            "the norm's factor not squared",
+            "The norm divides the gradient by sigma, and so its square by the square of sigma.",
+            lambda: _sublayer(norm=VARIANCE**0.5),
+        ),
+        WrongNumber(
+            "the ReLU forgotten",
+            "The ReLU lets half of the square through, down as well as up, so the branch "
+            "hands down 1/2.",
+            lambda: _sublayer(branch=1.0),
+        ),
+        WrongNumber(
+            "the length of the direct way",
+            "The root of 2/3 is what the direct way leaves of the length. Asked for is the square, "
+            "by both ways.",
+            lambda: _sublayer(branch=0.0) ** 0.5,
+        ),
+    ],
 )
