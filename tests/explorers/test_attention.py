@@ -519,9 +519,9 @@ def test_blue_looks_at_the_house_and_never_at_the_padding():
 def test_a_view_alone_deals_out_tokens_and_not_features():
     entries = [10 * token + feature for token in range(1, 5) for feature in range(1, 5)]
     heads = [[entries[8 * h + 2 * i : 8 * h + 2 * i + 2] for i in range(4)] for h in (0, 1)]
-    names = [f"row {i}" for i in range(1, 5)]
+    names = [f"token {i}" for i in range(1, 5)]
 
-    inside = [f"head {h}, {name}" for h in (0, 1) for name in names]
+    inside = [f"head {h}, row {i}" for h in (0, 1) for i in range(1, 5)]
 
     def grid(title, table, rows, columns):
         return Grid(
@@ -537,7 +537,10 @@ def test_a_view_alone_deals_out_tokens_and_not_features():
     return Seen(
         says("Head {} holds tokens {}, {}, and head {} holds tokens {}, {}", 0, 1, 2, 1, 3, 4),
         grid(
-            "x: token and feature", [entries[4 * i : 4 * i + 4] for i in range(4)], names, [*"1234"]
+            "x: 23 is feature 3 of token 2",
+            [entries[4 * i : 4 * i + 4] for i in range(4)],
+            names,
+            [*"1234"],
         ),
         grid("the heads", heads[0] + heads[1], inside, [*"12"]),
     )
