@@ -221,10 +221,14 @@ def _curve(x: list[float], data: Any, y: Any) -> tuple[str, str]:
 
 
 def _dot(x: float, y: float, series: int, r: float = 3.2) -> str:
-    """A round dot, or a square one for every second series."""
+    """The mark of a series: round, square, or a cross, in turn."""
     a, b, c = number(x - r), number(y), number(2 * r)
-    if series % 2:
+    if series % 3 == 1:
         return f"M{a} {number(y - r)}h{c}v{c}h-{c}z"
+    if series % 3 == 2:
+        t, u = number(0.4 * r), number(0.6 * r)
+        arms = f"l{t}-{t} {u} {u} {u}-{u} {t} {t}-{u} {u} {u} {u}-{t} {t}-{u}-{u}-{u} {u}-{t}-{t} {u}-{u}z"
+        return f"M{a} {number(y - 0.6 * r)}{arms}"
     k = number(r)
     return f"M{a} {b}a{k} {k} 0 1 0 {c} 0a{k} {k} 0 1 0 -{c} 0z"
 

@@ -48,9 +48,14 @@
   };
 
   // ---- charts: the paths of one state, as in book/explorer/draw.py
-  const dot = (x, y, square, r = 3.2) => {
+  const dot = (x, y, series, r = 3.2) => {
     const [a, c, k] = [short(x - r), short(2 * r), short(r)];
-    return square ? `M${a} ${short(y - r)}h${c}v${c}h-${c}z` : `M${a} ${short(y)}a${k} ${k} 0 1 0 ${c} 0a${k} ${k} 0 1 0 -${c} 0z`;
+    if (series % 3 === 1) return `M${a} ${short(y - r)}h${c}v${c}h-${c}z`;
+    if (series % 3 === 2) {
+      const [t, u] = [short(0.4 * r), short(0.6 * r)];
+      return `M${a} ${short(y - 0.6 * r)}l${t}-${t} ${u} ${u} ${u}-${u} ${t} ${t}-${u} ${u} ${u} ${u}-${t} ${t}-${u}-${u}-${u} ${u}-${t}-${t} ${u}-${u}z`;
+    }
+    return `M${a} ${short(y)}a${k} ${k} 0 1 0 ${c} 0a${k} ${k} 0 1 0 -${c} 0z`;
   };
   const charts = {
     lines(panel, data, [x0, , w], y) {
@@ -61,7 +66,7 @@
         panel.x.forEach((at, i) => {
           if (!known(i)) return;
           const [x, top] = [x0 + at * w, y(data[s * n + i])];
-          if (!known(i - 1) && !known(i + 1)) dots += dot(x, top, false, 4.5);
+          if (!known(i - 1) && !known(i + 1)) dots += dot(x, top, 0, 4.5);
           else line += `${known(i - 1) ? "L" : "M"}${short(x)} ${short(top)}`;
         });
         return panel.marks ? [line, dots] : [line];
@@ -72,7 +77,7 @@
       return panel.series.map(({ count }, s) => {
         let d = "";
         for (let k = 0; k < count; k++, i += 2) {
-          if (data[i] !== MISSING && data[i + 1] !== MISSING) d += dot(x0 + (data[i] / STEPS) * w, y(data[i + 1]), s % 2);
+          if (data[i] !== MISSING && data[i + 1] !== MISSING) d += dot(x0 + (data[i] / STEPS) * w, y(data[i + 1]), s);
         }
         return d;
       });
