@@ -227,8 +227,9 @@ def _dot(x: float, y: float, series: int, r: float = 3.2) -> str:
         return f"M{a} {number(y - r)}h{c}v{c}h-{c}z"
     if series % 3 == 2:
         t, u = number(0.4 * r), number(0.6 * r)
-        arms = f"l{t}-{t} {u} {u} {u}-{u} {t} {t}-{u} {u} {u} {u}-{t} {t}-{u}-{u}-{u} {u}-{t}-{t} {u}-{u}z"
-        return f"M{a} {number(y - 0.6 * r)}{arms}"
+        upper = f"l{t}-{t} {u} {u} {u}-{u} {t} {t}-{u} {u}"
+        lower = f" {u} {u}-{t} {t}-{u}-{u}-{u} {u}-{t}-{t} {u}-{u}z"
+        return f"M{a} {number(y - 0.6 * r)}{upper}{lower}"
     k = number(r)
     return f"M{a} {b}a{k} {k} 0 1 0 {c} 0a{k} {k} 0 1 0 -{c} 0z"
 
