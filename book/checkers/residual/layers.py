@@ -214,10 +214,10 @@ def _run(layers: Layers, x: Tensor) -> Tensor:
 
 # --- paradox --------------------------------------------------------------------------------------
 
-VARIANCE = 1.5  # of the stream, 1, and of what the branch adds
+_VARIANCE = 1 + 0.5  # of the stream, and of what the branch adds
 
 
-def _sublayer(addition: float = 1.0, branch: float = 0.5, norm: float = VARIANCE) -> float:
+def _sublayer(addition: float = 1.0, branch: float = 0.5, norm: float = _VARIANCE) -> float:
     """What a sub-layer makes of the square of a gradient: by both ways, and through its norm."""
     return (addition + branch) / norm
 
@@ -251,7 +251,7 @@ PARADOX = number(
         WrongNumber(
             "the norm's factor not squared",
             "The norm divides the gradient by sigma, and so its square by the square of sigma.",
-            lambda: _sublayer(norm=VARIANCE**0.5),
+            lambda: _sublayer(norm=_VARIANCE**0.5),
         ),
         WrongNumber(
             "the ReLU forgotten",
