@@ -1,8 +1,8 @@
 """The book's own model: a small Llama, trained on stories of which everything is known.
 
 `own_model()` gives the trained weights from the folder `model`; `made()` what was measured of them;
-`ablations()` the runs with one part taken out. `python -m book.own` trains the model again,
-`python -m book.own.without` makes those runs.
+`snapshots()` what it said and looked at on the way; `ablations()` the runs with one part taken
+out. `python -m book.own` trains the model again, `python -m book.own.without` makes those runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transformer_parts.decoder import (
     load_hf_state_dict,
 )
 
-__all__ = ["FOLDER", "ablations", "decode", "encode", "made", "own_model"]
+__all__ = ["FOLDER", "ablations", "decode", "encode", "made", "own_model", "snapshots"]
 
 FOLDER = ROOT / "model"
 
@@ -40,6 +40,17 @@ def made(folder: Path = FOLDER) -> dict[str, Any]:
     """How the model was made and what was measured of it: the file made.json."""
     content: dict[str, Any] = json.loads((folder / "made.json").read_text(encoding="utf-8"))
     return content
+
+
+@functools.cache
+def snapshots(folder: Path = FOLDER) -> list[dict[str, Any]]:
+    """What the model said and looked at after some of its steps: the file snapshots.json.
+
+    See `book.own.snapshots.snapshot`; the steps are those of the curve in `made()`.
+    """
+    content = json.loads((folder / "snapshots.json").read_text(encoding="utf-8"))
+    steps: list[dict[str, Any]] = content["steps"]
+    return steps
 
 
 @functools.cache

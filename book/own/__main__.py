@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from book.own import FOLDER
-from book.own.files import save
+from book.own.files import save, save_snapshots
 from book.own.measure import Measured, held_out, measure, shelves
 from book.own.recipe import Recipe, new_model, train
+from book.own.snapshots import snapshot
 from transformer_parts.decoder import DecoderOnlyTransformer
 
 # How many stories the n-gram models count.
@@ -34,6 +35,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     recipe, texts, began = Recipe(), held_out(), time.perf_counter()
     curve: list[dict[str, float]] = []
+    taken: list[dict[str, Any]] = []
 
     def look(step: int, loss: float, model: DecoderOnlyTransformer) -> None:
         if step % 250 and step not in (1, 10, 30, 100, recipe.steps):
@@ -41,6 +43,7 @@ def main() -> None:
         now = measure(model, texts)
         right = {kind: round(a.right, 4) for kind, a in now.questions.items()}
         curve.append({"step": step, "train": round(loss, 4), "loss": round(now.loss, 4), **right})
+        taken.append({"step": step, **snapshot(model)})
         print(_line(step, (time.perf_counter() - began) / 60, now), flush=True)
 
     model = train(recipe, new_model(recipe), look)
@@ -64,6 +67,7 @@ def main() -> None:
         "curve": curve,
     }
     save(model, recipe, known, args.to)
+    save_snapshots(taken, args.to)
     print(_line(recipe.steps, minutes, final))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(f"{minutes:.1f} minutes of training on {args.threads} threads, at most {peak:.2f} GiB")

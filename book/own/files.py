@@ -98,3 +98,10 @@ def save(model: DecoderOnlyTransformer, recipe: Recipe, known: dict[str, Any], t
         ("made.json", made),
     ):
         (to / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def save_snapshots(taken: list[dict[str, Any]], to: Path) -> None:
+    """Write snapshots.json: what the model said and looked at while it became these weights."""
+    content = {"weights": fingerprint(to / "model.safetensors"), "steps": taken}
+    packed = json.dumps(content, separators=(",", ":")).replace('{"step"', '\n{"step"')
+    (to / "snapshots.json").write_text(packed + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """The book's own model: how it is trained, and that the stored weights are what is said of them."""
 
 import itertools
+import json
 import math
 from dataclasses import asdict
 
@@ -8,8 +9,8 @@ import pytest
 import torch
 
 from book.measured import fingerprint
-from book.own import FOLDER, decode, encode, made, own_model
-from book.own.files import digest_of_stories, save
+from book.own import FOLDER, decode, encode, made, own_model, snapshots
+from book.own.files import digest_of_stories, save, save_snapshots
 from book.own.measure import held_out, measure, shelves
 from book.own.muon import Muon, orthogonalized
 from book.own.recipe import (
@@ -22,6 +23,7 @@ from book.own.recipe import (
     schedule,
     train,
 )
+from book.own.snapshots import snapshot
 from book.own.tokens import PAD_ID
 from book.stories import VOCABULARY, stories
 
@@ -93,10 +95,34 @@ def test_what_is_saved_is_what_is_loaded(tmp_path):
     stored = made(tmp_path)
     assert stored["loss"] == 1.5
     assert stored["weights"] == fingerprint(tmp_path / "model.safetensors")
-    # The runs with a part taken out are made by themselves.
+    # The runs with a part taken out are made by themselves, the snapshots during a training.
     assert {p.name for p in tmp_path.iterdir()} == {p.name for p in FOLDER.iterdir()} - {
-        "without.json"
+        "without.json",
+        "snapshots.json",
     }
+
+
+def test_the_snapshots_are_of_these_weights(model):
+    """The last one is what the stored model says; the first is one of the recipe's first step."""
+    stored = json.loads((FOLDER / "snapshots.json").read_text(encoding="utf-8"))
+    assert stored["weights"] == made()["weights"]
+    taken = snapshots()
+    assert [one["step"] for one in taken] == [point["step"] for point in made()["curve"]]
+    first = {}
+    train(Recipe(), on_step=lambda step, _, m: first.setdefault(step, snapshot(m)), stop=1)
+    for now, then in ((first[1], taken[0]), (snapshot(model), taken[-1])):
+        assert now["said"] == then["said"]
+        for layer, of_layer in zip(now["maps"], then["maps"], strict=True):
+            for head, of_head in zip(layer, of_layer, strict=True):
+                for row, of_row in zip(head, of_head, strict=True):
+                    assert row == pytest.approx(of_row, abs=0.0101)
+
+
+def test_what_is_saved_of_snapshots_is_what_is_loaded(tmp_path):
+    save(new_model(Recipe()), Recipe(), {}, tmp_path)
+    taken = [{"step": 1, "said": 'a "word"', "maps": [[[[1.0], [0.25, 0.75]]]]}]
+    save_snapshots(taken, tmp_path)
+    assert snapshots(tmp_path) == taken
 
 
 def test_the_files_are_small():
