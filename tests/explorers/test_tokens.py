@@ -131,7 +131,7 @@ def test_an_emoji_has_four_bytes():
             text="{:.0f}",
             detail=told,
             xlabel="bit",
-            limits=(0, 1.6),
+            limits=(0, 1),
             role="data",
         ),
     )
