@@ -1,6 +1,8 @@
-"""Chapter 19: heads that work together, a detector, shares of a logit, and what an experiment says."""
+"""Chapter 19: heads that work together, a detector, shares of a logit, what experiments say."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -70,7 +72,7 @@ CONTROL = choice(
         ),
         "C": (
             "a stronger probe",
-            "A stronger probe can compute more by itself, which makes the question harder to answer.",
+            "A stronger probe can compute more by itself, so the question becomes harder.",
         ),
         "D": (
             "more stories",
@@ -104,7 +106,9 @@ DESIGN = choice(
 
 
 @in_parts
-def _score(offset: int = 1, last: bool = True, mean: bool = True, keys: bool = False):
+def _score(
+    offset: int = 1, last: bool = True, mean: bool = True, keys: bool = False
+) -> Callable[[Tensor, int], Tensor]:
     """The mean of the last rows on the diagonal that lies `length - offset` below."""
 
     def score(weights: Tensor, length: int) -> Tensor:
@@ -187,7 +191,7 @@ def _share(
     eps: bool = True,
     root: bool = True,
     squared: bool = True,
-):
+) -> Callable[[Tensor, Tensor, float, Tensor], Tensor]:
     """The shares, with some of the steps in another way."""
 
     def share(parts: Tensor, weight: Tensor, small: float, row: Tensor) -> Tensor:
