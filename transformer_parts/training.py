@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,7 +58,9 @@ class AdamW(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
         """One step for every parameter that has a gradient."""
         loss = None
         if closure is not None:
@@ -69,7 +72,7 @@ class AdamW(torch.optim.Optimizer):
                     self._update(p, p.grad, group)
         return loss
 
-    def _update(self, p: Tensor, grad: Tensor, group: dict[str, object]) -> None:
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self.state[p]
         if not state:
             state["step"] = 0
@@ -77,13 +80,12 @@ class AdamW(torch.optim.Optimizer):
             state["exp_avg_sq"] = torch.zeros_like(p)
         state["step"] += 1
         t, m, v = state["step"], state["exp_avg"], state["exp_avg_sq"]
-        lr, eps, decay = (float(group[k]) for k in ("lr", "eps", "weight_decay"))  # type: ignore[arg-type]
-        beta1, beta2 = group["betas"]  # type: ignore[misc]
-        p.mul_(1 - lr * decay)
+        beta1, beta2 = group["betas"]
+        p.mul_(1 - group["lr"] * group["weight_decay"])
         m.lerp_(grad, 1 - beta1)
         v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-        root = (v.sqrt() / (1 - beta2**t) ** 0.5).add_(eps)
-        p.addcdiv_(m, root, value=-lr / (1 - beta1**t))
+        root = (v.sqrt() / (1 - beta2**t) ** 0.5).add_(group["eps"])
+        p.addcdiv_(m, root, value=-group["lr"] / (1 - beta1**t))
 
 
 # From notebooks/18_training.ipynb#warm-up-and-a-way-down
@@ -101,8 +103,8 @@ def cosine_schedule(step: int, steps: int, warmup: int = 0, last: float = 0.0) -
         ValueError: if step is not in 1..steps, warmup is negative, or last is not in
             [0, 1].
 
-    Source: Loshchilov and Hutter 2017, eq. 5, without restarts; the chapter on training,
-    eq-train-cosine.
+    Source: Loshchilov and Hutter 2017, eq. 5, without restarts; the chapter on
+    training, eq-train-cosine.
     """
     if not 1 <= step <= steps:
         raise ValueError(f"step must be in 1..{steps}, got {step}")
@@ -136,7 +138,7 @@ def clip_grad_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     grads = [p.grad for p in parameters if p.grad is not None]
     if not grads:
         return torch.zeros(())
-    norm = torch.stack([g.norm() for g in grads]).norm()
+    norm: Tensor = torch.stack([g.norm() for g in grads]).norm()
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for g in grads:
         g.mul_(factor.to(g.dtype))

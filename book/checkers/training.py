@@ -43,7 +43,8 @@ def _edge() -> float:
 
 
 def _curvatures() -> list[float]:
-    return torch.linalg.eigvalsh(_A).tolist()
+    values: list[float] = torch.linalg.eigvalsh(_A).tolist()
+    return values
 
 
 EDGE = number(
@@ -93,8 +94,8 @@ FIRST = choice(
     "The first step of Adam",
     right="B",
     because=(
-        "The corrected averages are g and g squared, so the quotient is the sign of g, and the step "
-        "is the rate. For the gradient 0.001 the eps of 1e-8 takes off a hundred-thousandth of it."
+        "The corrected averages are g and g squared, so the quotient is the sign of g, and the "
+        "step is the rate. For the gradient 0.001 the eps of 1e-8 takes off a hundred-thousandth of it."
     ),
     tempting={
         "A": (
@@ -535,8 +536,8 @@ DIAGNOSE = choice(
         ),
         "D": (
             "the leak and the missing context exchanged",
-            "Seeing only its own word, a place cannot know its successor for certain; unless its own "
-            "word is the target.",
+            "Seeing only its own word, a place cannot know its successor for certain, unless its "
+            "own word is the target.",
         ),
     },
 )
