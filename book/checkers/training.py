@@ -95,7 +95,7 @@ FIRST = choice(
     right="B",
     because=(
         "The corrected averages are g and g squared, so the quotient is the sign of g, and the "
-        "step is the rate. For the gradient 0.001 the eps of 1e-8 takes off a hundred-thousandth of it."
+        "step is the rate. For the gradient 0.001 the eps of 1e-8 changes the fifth digit."
     ),
     tempting={
         "A": (
@@ -333,8 +333,8 @@ SCHEDULE = Exercise(
         _schedule_case("the last step", 100, 100, 10, 20),
         _schedule_case("no warm-up", 1, 30, 0, 5),
         _schedule_case("no fall", 30, 30, 4, 0),
-        _schedule_case("slopes that meet, going up", 3, 10, 8, 7),
-        _schedule_case("slopes that meet, going down", 8, 10, 8, 7),
+        _schedule_case("slopes that meet, going up", 4, 10, 10, 9),
+        _schedule_case("slopes that meet, going down", 8, 10, 10, 9),
         _schedule_case("a run of one step", 1, 1, 0, 0),
     ),
     wrong=(
@@ -364,12 +364,12 @@ SCHEDULE = Exercise(
         ),
         WrongAnswer(
             "no fall",
-            "The last `decay` steps fall.",
+            "The last `decay` steps have to fall.",
             lambda step, steps, warmup, decay: min(1.0, step / max(warmup, 1)),
         ),
         WrongAnswer(
             "no climb",
-            "The first `warmup` steps climb.",
+            "The first `warmup` steps have to climb.",
             lambda step, steps, warmup, decay: min(1.0, (steps + 1 - step) / (decay + 1)),
         ),
         WrongAnswer(
@@ -416,11 +416,8 @@ def _accumulate_with(how: str) -> Callable[..., Tensor]:
             if not keep.any():
                 continue
             p = (x[keep] @ weight).softmax(-1) - F.one_hot(target[keep], weight.shape[1])
-            total = total + x[keep].T @ p / (
-                int(keep.sum()) if how in ("means", "sum of means") else 1
-            )
+            total = total + x[keep].T @ p / (int(keep.sum()) if how == "sum of means" else 1)
         by = {
-            "means": len(parts),
             "sum of means": 1,
             "sums": 1,
             "padding": places,
@@ -432,7 +429,7 @@ def _accumulate_with(how: str) -> Callable[..., Tensor]:
     return answer
 
 
-def _means_with_nan(weight: Tensor, parts: Parts) -> Tensor:
+def _means(weight: Tensor, parts: Parts) -> Tensor:
     w = weight.detach().requires_grad_()
     losses = [F.cross_entropy(x @ w, t, ignore_index=-100) for x, t in parts]
     grad: Tensor = torch.autograd.grad(torch.stack(losses).mean(), w)[0]
@@ -471,14 +468,9 @@ ACCUMULATE = Exercise(
     wrong=(
         WrongAnswer(
             "mean of means",
-            "Each micro-batch counts alike, so a token in a short one counts more. Add up sums, "
-            "and divide by the number of all tokens.",
-            _accumulate_with("means"),
-        ),
-        WrongAnswer(
-            "mean of means, nan for padding alone",
-            "Each micro-batch counts alike, and one that is padding alone has the mean 0/0.",
-            _means_with_nan,
+            "Each micro-batch counts alike, so a token in a short one counts more, and one that is "
+            "padding alone has the mean 0/0. Add up sums, and divide by the number of all tokens.",
+            _means,
         ),
         WrongAnswer(
             "sum of means",
@@ -592,7 +584,7 @@ MEMORY = number(
         ),
         WrongNumber(
             "bits for bytes",
-            "A byte has 8 bits.",
+            "These are gigabits: a byte has 8 bits.",
             lambda: _gigabytes(128),
         ),
         WrongNumber(
@@ -646,9 +638,13 @@ DAYS = number(
             "A lower utilisation makes the run longer, not shorter.",
             lambda: _days(mfu=1 / 0.4),
         ),
-        WrongNumber("one device", "There are 256 devices.", lambda: _days(devices=1)),
-        WrongNumber("hours", "These are hours.", lambda: _days(seconds=3600)),
-        WrongNumber("seconds", "These are seconds.", lambda: _days(seconds=1)),
+        WrongNumber(
+            "one device", "That is for one device, and there are 256.", lambda: _days(devices=1)
+        ),
+        WrongNumber("hours", "These are hours, 24 times the days.", lambda: _days(seconds=3600)),
+        WrongNumber(
+            "seconds", "These are seconds, 86,400 times the days.", lambda: _days(seconds=1)
+        ),
     ],
 )
 
