@@ -42,6 +42,9 @@ SECTIONS = {
     "in-real-models": "In real models",
     "further": "Further",
     "the-residual-stream": "The residual stream",
+    "adamw-derived": "AdamW, derived",
+    "a-batch-in-pieces": "A batch in pieces",
+    "before-the-first-step-and-after-a-hundred": "Before the first step, and after a hundred",
 }
 
 

@@ -77,6 +77,7 @@ PLACES: dict[str, Place] = {
         "the decoder of today, a stack of equal blocks",
     ),
     "cost": Place("today", ("all",), "every box, and what it costs"),
+    "training": Place("today", ("all",), "every box, and how its numbers are found"),
 }
 
 

@@ -95,7 +95,7 @@ FIRST = choice(
     right="B",
     because=(
         "The corrected averages are g and g squared, so the quotient is the sign of g, and the "
-        "step is the rate. For the gradient 0.001 the eps of 1e-8 changes the fifth digit."
+        "step is the rate. An eps of 1e-8 changes the fifth digit of the smaller one."
     ),
     tempting={
         "A": (
