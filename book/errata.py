@@ -40,6 +40,8 @@ SECTIONS = {
     "the-identity-path-and-a-paradox": "The identity path, and a paradox",
     "why-pre-norm-trains-more-easily": "Why Pre-Norm trains more easily",
     "in-real-models": "In real models",
+    "by-hand": "By hand",
+    "the-plain-version": "The plain version",
     "further": "Further",
     "the-residual-stream": "The residual stream",
     "adamw-derived": "AdamW, derived",

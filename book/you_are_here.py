@@ -77,6 +77,9 @@ PLACES: dict[str, Place] = {
         "the decoder of today, a stack of equal blocks",
     ),
     "cost": Place("today", ("all",), "every box, and what it costs"),
+    "tokens": Place(
+        "today", ("embedding",), "what comes before the first box: a text becomes numbers"
+    ),
     "training": Place("today", ("all",), "every box, and how its numbers are found"),
 }
 

@@ -16,6 +16,7 @@
 `mla`: Multi-head latent attention.
 `decoder`: The modern decoder.
 `cost`: Cost and speed.
+`tokens`: Tokens: from text to numbers.
 `training`: Training: from a likelihood to a model.
 
 Woven by `make weave`; do not edit.

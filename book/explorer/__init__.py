@@ -29,11 +29,12 @@ from book.explorer.shapes import (
     Text,
 )
 from book.explorer.spec import describe, packed, unpacked
+from book.explorer.typed import TypedTokens
 from book.explorer.widget import STATIC, Explorer
 
 __all__ = [
     "MISSING", "STATIC", "Arc", "Arrow", "Axis", "Bars", "Box", "Cell", "Choice", "Circle", "Curve",
     "Dot", "Explorer", "Frame", "Grid", "Guess", "Heat", "Lines", "Picture", "Points", "Polygon",
-    "Scene", "Segment", "Shape", "Slider", "Steps", "Text", "describe", "packed", "page",
-    "unpacked",
+    "Scene", "Segment", "Shape", "Slider", "Steps", "Text", "TypedTokens", "describe",
+    "packed", "page", "unpacked",
 ]  # fmt: skip

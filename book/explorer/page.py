@@ -23,7 +23,7 @@ def page(spec: Mapping[str, Any]) -> str:
         '<div class="tp-explorer">'
         f'<p class="tp-title">{escape(spec["title"])}</p>'
         f'<div class="tp-controls" role="group" aria-label="{escape(spec["title"])}">'
-        f"{''.join(map(_control, spec['controls']))}</div>"
+        f"{''.join(map(control_html, spec['controls']))}</div>"
         f'<div class="tp-says" data-longest="{escape(longest)}">'
         f'<p class="tp-sentence" role="status" aria-live="polite">{escape(says)}</p></div>'
         f'<div class="tp-panels">{"".join(panels)}</div>'
@@ -33,7 +33,7 @@ def page(spec: Mapping[str, Any]) -> str:
     )
 
 
-def _control(control: Mapping[str, Any]) -> str:
+def control_html(control: Mapping[str, Any]) -> str:
     """A control that waits for its script."""
     kind, name = control["kind"], escape(control["label"])
     now = escape(control["values"][control["start"]])

@@ -39,7 +39,7 @@
     rect: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"],
     circle: ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray"], g: ["opacity"],
   };
-  const pictures = ".tp-explorer, nav.tp-here";
+  const pictures = ".tp-explorer, .tp-typed, nav.tp-here";
   const drawn = [...document.querySelector("article.tp-article").querySelectorAll(pictures)];
   all(pictures).forEach((box, i) => {
     const live = [...drawn[i].querySelectorAll("svg, svg *")];
@@ -67,6 +67,9 @@
     all(".tp-sentence", box).forEach((p) => { p.removeAttribute("role"); p.removeAttribute("aria-live"); });
     all(".tp-key svg", box).forEach((s) => { s.setAttribute("width", 28); s.setAttribute("height", 8); });
   });
+
+  // A box to type in shows the text that stands in it.
+  all(".tp-field").forEach((field) => field.replaceWith(make("p", "tp-state", `The text: ${field.querySelector("textarea").defaultValue}`)));
 
   // ---- what only works on a screen
   const SCREEN = "script, style, link, button, .headerlink, .tp-filter, .tp-choice, .tp-score, .tp-hint, "

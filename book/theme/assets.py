@@ -30,6 +30,7 @@ STYLES = (
 )
 SCRIPTS = (
     STATIC / "explorer.js",
+    STATIC / "tokens.js",
     STATIC / "pages.js",
     STATIC / "symbols.js",
     HERE / "site.js",

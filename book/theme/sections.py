@@ -49,6 +49,6 @@ def _height(html: str) -> int:
     text = re.sub(r"<(pre|math|script|svg)\b.*?</\1>", "", shown, flags=re.S)
     lines = len(re.sub(r"<[^>]+>", "", text).split()) / 13
     blocks = len(re.findall(r"<(?:p|li|h\d|pre|tr|div class=\"math-display)\b", shown))
-    explorers = 430 * len(re.findall(r'class="tp-explorer\b', shown))
+    explorers = 430 * len(re.findall(r'class="tp-(?:explorer|typed)\b', shown))
     height: float = images + 19 * code + _LINE * lines + 26 * blocks + explorers + _BOX * boxes
     return min(HEIGHTS, key=lambda known: abs(known - height))

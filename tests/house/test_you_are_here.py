@@ -24,6 +24,7 @@ ELSEWHERE = {
     "long_context": "the rotation of chapter 11, on longer texts",
     "mla": "another attention in the same place",
     "cost": "the whole",
+    "tokens": "what comes before the first box",
     "training": "the whole, and how its weights are found",
 }
 

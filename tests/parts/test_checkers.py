@@ -150,6 +150,8 @@ def moved(leaf, step):
     """
     if isinstance(leaf, str):
         return leaf + "."
+    if isinstance(leaf, bytes):
+        return leaf + b"."
     if isinstance(leaf, bool):
         return not leaf
     if isinstance(leaf, int):

@@ -1,0 +1,368 @@
+"""The explorers of the chapter on tokens.
+
+The merges are learned again on text with blanks between tokens, as the first published program did
+it, and words are cut by running through the whole list of merges.
+"""
+
+import functools
+import re
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+
+from book.explorer import Bars, Box, Grid, Scene, Text
+from book.stories import stories
+
+from .reading import Seen, check_explorer, explorers, says
+
+# ---------------------------------------------------------------- merges, in another way
+
+PIECE = re.compile(r" ?[^\W\d_]+| ?[^\w\s]+|\d{1,3}|\s")
+
+
+def hexed(text):
+    return " ".join(f"{b:02x}" for b in text.encode())
+
+
+@functools.cache
+def learned(number=400, told=300):
+    """The merges as pairs of hexadecimal words."""
+    texts = Counter(
+        hexed(piece)
+        for story in islice(stories("tokens"), told)
+        for piece in PIECE.findall(str(story))
+    )
+    made = {f"{b:02x}": b for b in range(256)}
+    merges = []
+    while len(merges) < number:
+        counts = Counter()
+        for text, times in texts.items():
+            symbols = text.split()
+            for k in range(len(symbols) - 1):
+                counts[symbols[k], symbols[k + 1]] += times
+        most = max(counts.values())
+        a, b = min((p for p in counts if counts[p] == most), key=lambda p: (made[p[0]], made[p[1]]))
+        joint = re.compile(rf"(?<!\S){a} {b}(?!\S)")
+        texts = {joint.sub(a + b, text): times for text, times in texts.items()}
+        made.setdefault(a + b, len(made))
+        merges.append((a, b))
+    return merges
+
+
+def tokens(text, merges):
+    """The bytes of the tokens of a text."""
+    found = []
+    for piece in PIECE.findall(text):
+        symbols = hexed(piece)
+        for a, b in learned()[:merges]:
+            symbols = re.sub(rf"(?<!\S){a} {b}(?!\S)", a + b, symbols)
+        found += [bytes.fromhex(s) for s in symbols.split()]
+    return found
+
+
+def printed(token):
+    try:
+        return token.decode().replace(" ", "␣").replace("\n", "⏎")
+    except UnicodeDecodeError:
+        return " ".join(f"{b:02X}" for b in token)
+
+
+def boxes(found, most):
+    """Boxes in lines of 34 units, as wide as their text."""
+    shapes, x, y = {}, 0.0, 0
+    for k in range(most):
+        if k >= len(found):
+            shapes[f"token {k}"] = Box(0, 0, 1, 1, shown=False)
+            continue
+        text = printed(found[k])
+        width = 0.9 + sum(1.9 if ord(c) > 0x2E80 else 1.15 for c in text)
+        if x + width > 34:
+            x, y = 0.0, y + 1
+        fill = 0.4 if k % 2 else 0.12
+        shapes[f"token {k}"] = Box(
+            x, -y - 0.9, width - 0.15, 0.8, label=text, role="data", fill=fill
+        )
+        x += width
+    return shapes
+
+
+@check_explorer("explore-pieces", {"text": "a misspelling", "merges": "200"})
+def test_a_misspelling_is_cut_into_more():
+    text = "teh parot hid the red kite ."
+    found = tokens(text, 200)
+    return Seen(
+        says(
+            "a misspelling, {} merges: {} bytes become {} tokens, {} bytes a token",
+            *(200, 28, len(found), 28 / len(found)),
+        ),
+        Scene("", boxes(found, 30), xlim=(0, 34), ylim=(-4, 0)),
+    )
+
+
+# ---------------------------------------------------------------- bytes
+
+
+@check_explorer("explore-bytes", {"character": "🙂"})
+def test_an_emoji_has_four_bytes():
+    code = 0x1F642
+    made = [
+        0b11110000 | code >> 18,
+        *(0b10000000 | code >> shift & 0b111111 for shift in (12, 6, 0)),
+    ]
+    bits = np.array([[int(c) for c in f"{b:08b}"] for b in made], float)
+
+    def told(row, column):
+        kind = column < (2 if row else 5)
+        after = "fixed, says which kind of byte this is" if kind else "a bit of the code point"
+        return f"bit {7 - column} of byte {row + 1}: {after}"
+
+    sentence = says(
+        "🙂 is code point U+{}F{}, which is {}. UTF-8 writes it as four bytes: F{} {}F {} {}.",
+        *(1, 642, code, 0, 9, 99, 82),
+    )
+    return Seen(
+        sentence,
+        Grid(
+            "bits of each byte",
+            bits,
+            [f"byte {k}" for k in (1, 2, 3, 4)],
+            list("76543210"),
+            text="{:.0f}",
+            detail=told,
+            xlabel="bit",
+            limits=(0, 1),
+            role="data",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- five words
+
+WORDS = {"hug": 10, "pug": 5, "pun": 12, "bun": 4, "hugs": 5}
+
+
+@check_explorer("explore-merges", {"step": "4"})
+def test_three_merges_of_five_words():
+    split = {
+        "hug": ["hug"],
+        "pug": ["p", "ug"],
+        "pun": ["p", "un"],
+        "bun": ["b", "un"],
+        "hugs": ["hug", "s"],
+    }
+    shapes = {}
+    for row, (word, times) in enumerate(WORDS.items()):
+        shapes[f"{word} times"] = Text(0.9, -row - 0.5, f"{times} ×", anchor="end")
+        x = 1.2
+        for k in range(4):
+            there = k < len(split[word])
+            token = split[word][k] if there else "?"
+            shapes[f"{word} {k}"] = Box(
+                x,
+                -row - 0.85,
+                0.75 * len(token) - 0.1,
+                0.7,
+                label=token if there else "",
+                role="data",
+                fill=0.45 if len(token) > 1 else 0.12,
+                shown=there,
+                detail=f"{token}: stands in {word}, {times} times",
+            )
+            x += 0.75 * len(token)
+    # The pairs in the order in which they first stand somewhere, from the letters on.
+    rows = [
+        "h u",
+        "u g",
+        "p u",
+        "u n",
+        "b u",
+        "g s",
+        "h ug",
+        "p ug",
+        "ug s",
+        "p un",
+        "b un",
+        "hug s",
+    ]
+    counts = {"p un": 12, "p ug": 5, "hug s": 5, "b un": 4}
+    where = {"p un": "pun", "p ug": "pug", "hug s": "hugs", "b un": "bun"}
+    return Seen(
+        says(
+            "{} merges. The last one made hug. The text has {} tokens. The most frequent pair is "
+            "p un, {} times",
+            *(3, 10 + 10 + 24 + 8 + 10, 12),
+        ),
+        Scene("the words", shapes, xlim=(-0.4, 4.4), ylim=(-5, 0), width=200),
+        Grid(
+            "the pairs",
+            np.array([[counts.get(pair, np.nan)] for pair in rows], float),
+            rows,
+            ["count"],
+            text="{:.0f}",
+            detail=lambda row, column: (
+                f"{rows[row]}: {counts[rows[row]]} in {where[rows[row]]}"
+                if rows[row] in counts
+                else f"{rows[row]}: nowhere now"
+            ),
+            limits=(0, 30),
+            role="weight",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- merges in their order
+
+
+@check_explorer("explore-encode", {"word": "parrots", "merges made": "3"})
+def test_parrots_after_three_merges():
+    merges = learned()
+    lines = [([f"{b:02x}" for b in b" parrots"], None)]
+    for number, (a, b) in enumerate(merges, 1):
+        before = " ".join(lines[-1][0])
+        after = re.sub(rf"(?<!\S){a} {b}(?!\S)", a + b, before)
+        if after != before:
+            lines.append((after.split(), number))
+    shown = lines[:4]
+    shapes = {}
+    for row in range(8):
+        there = row < len(shown)
+        symbols, number = shown[row] if there else ([], 0)
+        said = "letters" if row == 0 else f"merge {number}"
+        shapes[f"row {row}"] = Text(
+            2.6, -row - 0.55, said, anchor="end", role="quiet", small=True, shown=there
+        )
+        x = 3.0
+        for k in range(9):
+            seen = k < len(symbols)
+            text = printed(bytes.fromhex(symbols[k])) if seen else "?"
+            width = 0.18 + 0.72 * len(text)
+            shapes[f"row {row} token {k}"] = Box(
+                x,
+                -row - 0.9,
+                width - 0.12,
+                0.72,
+                label=text if seen else "",
+                role="data",
+                fill=0.42 if len(text) > 1 else 0.12,
+                shown=seen,
+            )
+            x += width
+    last = [printed(bytes.fromhex(s)) for s in shown[-1][0]]
+    return Seen(
+        says(
+            "␣parrots, {} merges made, the last is number {}: " + " | ".join(last),
+            *(3, shown[-1][1]),
+        ),
+        Scene("", shapes, xlim=(0, 12), ylim=(-8, 0), width=330),
+    )
+
+
+# ---------------------------------------------------------------- pieces
+
+
+@check_explorer("explore-cuts", {"pattern of": "Qwen2", "text": "a sentence"})
+def test_qwen_takes_each_digit_alone():
+    found = [
+        "I",
+        "'ll",
+        " pay",
+        " $",
+        "1",
+        "2",
+        "3",
+        "4",
+        ".",
+        "5",
+        "0",
+        " by",
+        " ",
+        "2",
+        "0",
+        "2",
+        "6",
+        "!",
+    ]
+    said = says(
+        "Qwen2 cuts a sentence into {} pieces: I | 'll | ␣pay | ␣$ | {} | {} | {} | {} | . | {} | "
+        "{} | ␣by | ␣ | {} | {} | {} | {} | !",
+        *(18, 1, 2, 3, 4, 5, 0, 2, 0, 2, 6),
+    )
+    # The name of the pattern has a number in it.
+    said = ["Qwen", 2, said[0].removeprefix("Qwen2 "), *said[1:]]
+    shapes = boxes([piece.encode() for piece in found], 20)
+    return Seen(said, Scene("", shapes, xlim=(0, 34), ylim=(-3, 0)))
+
+
+# ---------------------------------------------------------------- an answer that arrives
+
+
+@check_explorer("explore-stream", {"tokens": "4"})
+def test_half_an_emoji_is_held_back():
+    arriving = tokens("good 🙂 早上", 100)
+    shapes = {}
+    for k, box in enumerate(boxes(arriving, len(arriving)).values()):
+        fill = 0.35 if k < 4 else 0.05
+        shapes[f"token {k}"] = Box(
+            box.x, box.y, box.w, box.h, label=box.label, role="data", fill=fill
+        )
+    whole = b"".join(arriving[:4])
+    cut_off = len(whole)
+    while True:
+        try:
+            held = whole[:cut_off].decode()
+            break
+        except UnicodeDecodeError:
+            cut_off -= 1
+    alone = "".join(t.decode(errors="replace") for t in arriving[:4])
+    together = whole.decode(errors="replace")
+    lines = {"each alone": alone, "all joined": together, "held back": held}
+    for k, (how, text) in enumerate(lines.items()):
+        shapes[how] = Text(0, -3.6 - k, f"{how}:", anchor="start", role="quiet")
+        shapes[f"{how} text"] = Text(11, -3.6 - k, text.replace(" ", "␣"), anchor="start")
+    alone, together, held = (t.replace(" ", "␣") for t in (alone, together, held))
+    return Seen(
+        says(
+            f"{{}} of {{}} tokens. Read alone they give {alone}; joined first, {together}; with "
+            f"what is incomplete held back, {held}.",
+            *(4, len(arriving)),
+        ),
+        Scene("", shapes, xlim=(0, 34), ylim=(-6.2, 0)),
+    )
+
+
+# ---------------------------------------------------------------- languages
+
+
+@check_explorer("explore-languages", {"merges": "100"})
+def test_other_languages_stay_in_bytes():
+    [spec] = [explorers("tokens")["explore-languages"]]
+    names = spec["panels"][0]["labels"]
+    # The sentence of each: [English, ...]; bytes and signs counted by hand from the source.
+    from nbformat import read
+
+    from book.chapters import NOTEBOOKS
+
+    notebook = read(NOTEBOOKS / "17_tokens.ipynb", as_version=4)
+    [source] = [c.source for c in notebook.cells if c.id == "article"]
+    place = {}
+    exec(source, place)
+    article = place["ARTICLE"]
+    count = np.array([float(len(tokens(article[name], 100))) for name in names])
+    signs = np.array([len(article[name]) for name in names])
+    words, numbers = [], [100]
+    for name, n, each in zip(names, count, count / signs, strict=True):
+        words.append(f"{name} {{}}, {{}} a character")
+        numbers += [int(n), each]
+    template = "Article {} in tokens, after {} merges: " + "; ".join(words)
+    return Seen(
+        says(template, 1, *numbers),
+        Bars("the article", names, {"tokens": count}, "language", "tokens"),
+        Bars(
+            "one character",
+            names,
+            {"tokens a character": count / signs},
+            "language",
+            "tokens a character",
+        ),
+    )
