@@ -86,11 +86,11 @@ def test_the_run_after_250_steps():
             "where a head of layer 2 looks",
             weights,
             tokens,
-            tokens,
+            list("sb:lpsj,lpsj."),
             text="",
             limits=(0, 1),
             role="weight",
-            xlabel="attends to",
+            xlabel="attends to (first letters)",
             ylabel="from",
         ),
     )
