@@ -64,7 +64,7 @@ def test_the_run_after_250_steps():
         "line 3": Text(0, 0, "", shown=False),
     }
     for n, line in enumerate(lines):
-        shapes[f"line {n}"] = Text(0.1, 2.2 - 0.45 * n, line, anchor="start", small=True)
+        shapes[f"line {n}"] = Text(0.1, 1.72 - 0.32 * n, line, anchor="start", small=True)
     return Seen(
         says(
             "After step {} the loss on stories that it has not seen is {}. Asked for a story, it "
