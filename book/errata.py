@@ -47,6 +47,9 @@ SECTIONS = {
     "the-plain-version": "The plain version",
     "further": "Further",
     "the-residual-stream": "The residual stream",
+    "adamw-derived": "AdamW, derived",
+    "a-batch-in-pieces": "A batch in pieces",
+    "before-the-first-step-and-after-a-hundred": "Before the first step, and after a hundred",
 }
 
 

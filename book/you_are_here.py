@@ -80,6 +80,7 @@ PLACES: dict[str, Place] = {
     "tokens": Place(
         "today", ("embedding",), "what comes before the first box: a text becomes numbers"
     ),
+    "training": Place("today", ("all",), "every box, and how its numbers are found"),
     "inside": Place("today", ("all",), "the whole model, after its training"),
 }
 

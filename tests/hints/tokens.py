@@ -28,9 +28,6 @@ ENTRIES: Entries = {
     ("ex-tokens-merge", "a + b"): Code(
         lambda: ({"a": b"u", "b": b"g"}, b"ug"), ("b + a", "(a, b)", "a")
     ),
-    ("ex-tokens-merge", "a + b"): Code(
-        lambda: ({"a": b"u", "b": b"g"}, b"ug"), ("b + a", "(a, b)", "a")
-    ),
     ("ex-tokens-digits", "len(number) % 3"): Code(
         lambda: ({"number": "12345"}, 2),
         ("len(number) // 3", "3 - len(number) % 3", "len(number)"),

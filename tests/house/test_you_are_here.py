@@ -25,6 +25,7 @@ ELSEWHERE = {
     "mla": "another attention in the same place",
     "cost": "the whole",
     "tokens": "what comes before the first box",
+    "training": "the whole, and how its weights are found",
     "inside": "the whole",
 }
 

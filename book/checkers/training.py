@@ -1,0 +1,661 @@
+"""The exercises on training: steps, schedules, batches in pieces, and what a run costs.
+
+The oracles are torch's own optimizer and the formulas written out, never the book's library. Every
+section has the same order: the oracle, the cases, the wrong answers, the exercise.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.questions import WrongNumber, choice, number
+
+
+def _draw(*shape: int, seed: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# --- edge -----------------------------------------------------------------------------------------
+
+_A = torch.tensor([[3.0, 1.0, 0.0], [1.0, 4.0, 2.0], [0.0, 2.0, 5.0]], dtype=torch.float64)
+
+
+def _stable(rate: float) -> bool:
+    theta = torch.ones(3, dtype=torch.float64)
+    for _ in range(1500):
+        theta = theta - rate * theta @ _A
+    return bool(theta.norm() < 1)
+
+
+def _edge() -> float:
+    low, high = 0.0, 2.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _stable(middle) else (low, middle)
+    return low
+
+
+def _curvatures() -> list[float]:
+    values: list[float] = torch.linalg.eigvalsh(_A).tolist()
+    return values
+
+
+EDGE = number(
+    "The edge of a quadratic",
+    value=_edge,
+    within=0.01,
+    because="The checker's own run found {value}, which is 2 over the largest curvature.",
+    wrong=[
+        WrongNumber(
+            "one over the curvature",
+            "At 1 over the largest curvature the steepest direction is solved in one step. Up to "
+            "twice that rate it overshoots, but still comes closer.",
+            lambda: 1 / _curvatures()[-1],
+        ),
+        WrongNumber(
+            "the flattest direction",
+            "At this rate the steep directions have long run away. The largest curvature decides.",
+            lambda: 2 / _curvatures()[0],
+        ),
+        WrongNumber(
+            "an entry of the matrix",
+            "That is 2 over the largest entry on the diagonal. The steepest direction is no axis.",
+            lambda: 2 / 5,
+        ),
+        WrongNumber(
+            "the trace",
+            "The trace is the sum of all curvatures, and only the largest sets the edge.",
+            lambda: 2 / 12,
+        ),
+        WrongNumber(
+            "the curvature itself",
+            "That is the largest curvature. The rate has the inverse unit.",
+            lambda: _curvatures()[-1],
+        ),
+        WrongNumber(
+            "the mean curvature",
+            "A mean over the directions does not help the steepest one.",
+            lambda: 2 / 4,
+        ),
+    ],
+)
+
+
+# --- first ----------------------------------------------------------------------------------------
+
+FIRST = choice(
+    "The first step of Adam",
+    right="B",
+    because=(
+        "The corrected averages are g and g squared, so the quotient is the sign of g, and the "
+        "step is the rate. An eps of 1e-8 changes the fifth digit of the smaller one."
+    ),
+    tempting={
+        "A": (
+            "steps in proportion to the gradient",
+            "That is SGD. Adam divides by the root of the mean square, so the scale cancels.",
+        ),
+        "C": (
+            "the correction of m forgotten",
+            "m is a tenth of the gradient, but the bias correction divides by 1 - 0.9.",
+        ),
+        "D": (
+            "both corrections forgotten",
+            "With beta2 = 0.999 the root of v is about a thirtieth of the gradient, not a third, "
+            "and the corrections make both averages whole again.",
+        ),
+    },
+)
+
+
+# --- adamw ----------------------------------------------------------------------------------------
+
+Three = tuple[Tensor, Tensor, Tensor]
+
+
+def _adamw(
+    theta: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    t: int,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> Three:
+    """By torch's own optimizer, whose state is set."""
+    p = torch.nn.Parameter(theta.detach().clone())
+    optimizer = torch.optim.AdamW([p], lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+    state = optimizer.state[p]
+    state["step"] = torch.tensor(float(t - 1))
+    state["exp_avg"], state["exp_avg_sq"] = m.detach().clone(), v.detach().clone()
+    p.grad = g.detach().clone()
+    optimizer.step()
+    return p.detach(), state["exp_avg"], state["exp_avg_sq"]
+
+
+@in_parts
+def _adamw_with(
+    correct_m: bool = True,
+    correct_v: bool = True,
+    inside: bool = False,
+    decay: str = "decoupled",
+    square: bool = True,
+    returns: str = "averages",
+    up: bool = False,
+    exponent: str = "t",
+) -> Callable[..., Three]:
+    """AdamW with some of its parts done otherwise."""
+
+    def answer(
+        theta: Tensor,
+        g: Tensor,
+        m: Tensor,
+        v: Tensor,
+        t: int,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
+    ) -> Three:
+        if decay == "in the gradient":
+            g = g + weight_decay * theta
+        m = betas[0] * m + (1 - betas[0]) * g
+        v = betas[1] * v + (1 - betas[1]) * (g * g if square else g.abs())
+        times = t if exponent == "t" else t - 1 if exponent == "from 0" else 1
+        one = (1 - betas[0] ** times) if correct_m else 1.0
+        two = (1 - betas[1] ** times) if correct_v else 1.0
+        m_hat, v_hat = m / (one or 1.0), v / (two or 1.0)
+        root = (v_hat + eps).sqrt() if inside else v_hat.sqrt() + eps
+        step = lr * m_hat / root
+        factor = {"decoupled": lr * weight_decay, "without the rate": weight_decay}.get(decay, 0.0)
+        theta = theta - factor * theta + (step if up else -step)
+        return (theta, m_hat, v_hat) if returns == "corrected" else (theta, m, v)
+
+    return answer
+
+
+def _adamw_by_factors(
+    theta: Tensor,
+    g: Tensor,
+    m: Tensor,
+    v: Tensor,
+    t: int,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> Three:
+    """The corrections moved into the rate, as torch has it."""
+    m, v = m.lerp(g, 1 - betas[0]), v.lerp(g.square(), 1 - betas[1])
+    root = v.sqrt() / (1 - betas[1] ** t) ** 0.5 + eps
+    return theta * (1 - lr * weight_decay) - lr / (1 - betas[0] ** t) * m / root, m, v
+
+
+def _adamw_case(
+    name: str,
+    t: int,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+    decay: float = 0.1,
+    lr: float = 0.01,
+    size: float = 1.0,
+) -> Case:
+    def inputs() -> tuple[Any, ...]:
+        theta, g, m = (_draw(3, 4, seed=t + k) for k in range(3))
+        v = _draw(3, 4, seed=t + 3).square() + 0.1
+        if t == 1:
+            m, v = torch.zeros_like(m), torch.zeros_like(v)
+        return theta, size * g, size * m, size**2 * v, t, lr, betas, eps, decay
+
+    return Case(name, inputs)
+
+
+ADAMW = Exercise(
+    "One step of AdamW",
+    oracle=_adamw,
+    cases=(
+        _adamw_case("the first step", 1),
+        _adamw_case("step 2", 2, (0.8, 0.9), 1e-2, 0.5, 0.1),
+        _adamw_case("step 7, large eps", 7, (0.9, 0.999), 0.3, 0.0, 0.05),
+        _adamw_case("step 300, strong decay", 300, (0.9, 0.95), 1e-8, 3.0, 0.02),
+        _adamw_case("small gradients", 4, (0.7, 0.99), 1e-3, 0.2, 0.1, 1e-3),
+    ),
+    wrong=(
+        WrongAnswer(
+            "no bias correction",
+            "Both averages begin at zero. Without the corrections the first steps have another "
+            "size.",
+            _adamw_with(correct_m=False, correct_v=False),
+        ),
+        WrongAnswer(
+            "m not corrected",
+            "The mean of the gradients begins at zero too, and is divided by 1 - beta1 ** t.",
+            _adamw_with(correct_m=False),
+        ),
+        WrongAnswer(
+            "v not corrected",
+            "The mean of the squares begins at zero too, and is divided by 1 - beta2 ** t.",
+            _adamw_with(correct_v=False),
+        ),
+        WrongAnswer(
+            "eps inside the root",
+            "eps is added to the root of v, not to v.",
+            _adamw_with(inside=True),
+        ),
+        WrongAnswer(
+            "decay in the gradient",
+            "That is an L2 penalty: it goes through the division by the root of v. In AdamW the "
+            "decay stays outside of both averages.",
+            _adamw_with(decay="in the gradient"),
+        ),
+        WrongAnswer(
+            "decay without the rate",
+            "The decay is multiplied by the learning rate.",
+            _adamw_with(decay="without the rate"),
+        ),
+        WrongAnswer(
+            "no decay",
+            "The W of AdamW is missing: every weight also shrinks by lr times weight_decay.",
+            _adamw_with(decay="none"),
+        ),
+        WrongAnswer(
+            "the gradient not squared",
+            "v averages the squares; its root is then the size of a gradient.",
+            _adamw_with(square=False),
+        ),
+        WrongAnswer(
+            "corrected averages returned",
+            "The corrected averages are for this step. Returned, they would be corrected twice at "
+            "the next one.",
+            _adamw_with(returns="corrected"),
+        ),
+        WrongAnswer(
+            "uphill",
+            "The step goes against the gradient.",
+            _adamw_with(up=True),
+        ),
+        WrongAnswer(
+            "steps counted from 0",
+            "t is 1 at the first step, so the corrections have t as the exponent.",
+            _adamw_with(exponent="from 0"),
+        ),
+        WrongAnswer(
+            "the same correction at every step",
+            "1 - beta is right at the first step only. The exponent t is missing.",
+            _adamw_with(exponent="1"),
+        ),
+    ),
+    variants=(_adamw_by_factors,),
+    spared=dict.fromkeys(
+        ("float32", *SIXTEEN_BITS), "the order of the operations decides the last digits"
+    ),
+)
+
+
+# --- schedule -------------------------------------------------------------------------------------
+
+
+def _schedule(step: int, steps: int, warmup: int, decay: int) -> float:
+    up = [k / warmup for k in range(1, warmup + 1)]
+    factors = [*up, *[1.0] * (steps - len(up))][:steps]
+    for back in range(1, min(decay, steps) + 1):
+        factors[-back] = min(factors[-back], back / (decay + 1))
+    return factors[step - 1]
+
+
+def _smallest(step: int, steps: int, warmup: int, decay: int) -> float:
+    return min(1.0, step / max(warmup, 1), (steps + 1 - step) / (decay + 1))
+
+
+def _schedule_case(name: str, *arguments: int) -> Case:
+    return Case(name, lambda: arguments)
+
+
+SCHEDULE = Exercise(
+    "A schedule with a plateau",
+    oracle=_schedule,
+    cases=(
+        _schedule_case("the first step of the climb", 1, 100, 10, 20),
+        _schedule_case("within the climb", 4, 100, 10, 20),
+        _schedule_case("the end of the climb", 10, 100, 10, 20),
+        _schedule_case("the plateau", 50, 100, 10, 20),
+        _schedule_case("the last step of the plateau", 80, 100, 10, 20),
+        _schedule_case("the first step of the fall", 81, 100, 10, 20),
+        _schedule_case("the last step", 100, 100, 10, 20),
+        _schedule_case("no warm-up", 1, 30, 0, 5),
+        _schedule_case("no fall", 30, 30, 4, 0),
+        _schedule_case("slopes that meet, going up", 4, 10, 10, 9),
+        _schedule_case("slopes that meet, going down", 8, 10, 10, 9),
+        _schedule_case("a run of one step", 1, 1, 0, 0),
+    ),
+    wrong=(
+        WrongAnswer(
+            "a first step of nothing",
+            "The climb begins at 1 / warmup; counted from 0, its first step has the rate 0.",
+            lambda step, steps, warmup, decay: min(
+                1.0,
+                (step - 1) / max(warmup, 1) if warmup else 1.0,
+                (steps + 1 - step) / (decay + 1),
+            ),
+        ),
+        WrongAnswer(
+            "a last step of nothing",
+            "The fall would reach 0 one step after the end, not at the last step.",
+            lambda step, steps, warmup, decay: min(
+                1.0, step / max(warmup, 1), (steps - step) / decay if decay else 1.0
+            ),
+        ),
+        WrongAnswer(
+            "one part too few",
+            "From 1 at step steps - decay down to 0 at step steps + 1 there are decay + 1 parts; "
+            "with decay parts the fall begins a step late.",
+            lambda step, steps, warmup, decay: min(
+                1.0, step / max(warmup, 1), (steps + 1 - step) / max(decay, 1)
+            ),
+        ),
+        WrongAnswer(
+            "no fall",
+            "The last `decay` steps have to fall.",
+            lambda step, steps, warmup, decay: min(1.0, step / max(warmup, 1)),
+        ),
+        WrongAnswer(
+            "no climb",
+            "The first `warmup` steps have to climb.",
+            lambda step, steps, warmup, decay: min(1.0, (steps + 1 - step) / (decay + 1)),
+        ),
+        WrongAnswer(
+            "slopes multiplied",
+            "Where the slopes meet, the lower one counts, not their product.",
+            lambda step, steps, warmup, decay: (
+                min(1.0, step / max(warmup, 1)) * min(1.0, (steps + 1 - step) / (decay + 1))
+            ),
+        ),
+        WrongAnswer(
+            "a fall over the whole run",
+            "The fall takes the last `decay` steps only; before it the rate is constant.",
+            lambda step, steps, warmup, decay: min(
+                1.0, step / max(warmup, 1), (steps + 1 - step) / (steps + 1 - warmup)
+            ),
+        ),
+    ),
+    variants=(_smallest,),
+)
+
+
+# --- accumulate -----------------------------------------------------------------------------------
+
+Parts = Sequence[tuple[Tensor, Tensor]]
+
+
+def _accumulate(weight: Tensor, parts: Parts) -> Tensor:
+    """The gradient of the large batch, in one piece."""
+    w = weight.detach().requires_grad_()
+    x, target = (torch.cat(column) for column in zip(*parts, strict=True))
+    keep = target != -100
+    loss = F.cross_entropy(x[keep] @ w, target[keep])
+    grad: Tensor = torch.autograd.grad(loss, w)[0]
+    return grad
+
+
+def _accumulate_with(how: str) -> Callable[..., Tensor]:
+    def answer(weight: Tensor, parts: Parts) -> Tensor:
+        total = torch.zeros_like(weight)
+        tokens = sum(int((target != -100).sum()) for _, target in parts)
+        places = sum(target.numel() for _, target in parts)
+        for x, target in parts:
+            keep = target != -100
+            if not keep.any():
+                continue
+            p = (x[keep] @ weight).softmax(-1) - F.one_hot(target[keep], weight.shape[1])
+            total = total + x[keep].T @ p / (int(keep.sum()) if how == "sum of means" else 1)
+        by = {
+            "sum of means": 1,
+            "sums": 1,
+            "padding": places,
+            "parts": len(parts),
+            "right": tokens,
+        }
+        return total / by[how]
+
+    return answer
+
+
+def _means(weight: Tensor, parts: Parts) -> Tensor:
+    w = weight.detach().requires_grad_()
+    losses = [F.cross_entropy(x @ w, t, ignore_index=-100) for x, t in parts]
+    grad: Tensor = torch.autograd.grad(torch.stack(losses).mean(), w)[0]
+    return grad
+
+
+def _last_alone(weight: Tensor, parts: Parts) -> Tensor:
+    return _accumulate(weight, [p for p in parts if (p[1] != -100).any()][-1:])
+
+
+def _parts_case(name: str, *lengths: tuple[int, int]) -> Case:
+    """Micro-batches as pairs of tokens and of padding behind them."""
+
+    def inputs() -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        parts = []
+        for k, (tokens, padding) in enumerate(lengths):
+            x = _draw(tokens + padding, 4, seed=10 * len(lengths) + k)
+            rng = torch.Generator().manual_seed(k)
+            target = torch.randint(0, 5, (tokens + padding,), generator=rng)
+            target[tokens:] = -100
+            parts.append((x, target))
+        return _draw(4, 5, seed=len(lengths)), parts
+
+    return Case(name, inputs)
+
+
+ACCUMULATE = Exercise(
+    "Repair the accumulation",
+    oracle=_accumulate,
+    cases=(
+        _parts_case("pieces of 2, 9 and 5 tokens", (2, 0), (9, 0), (5, 0)),
+        _parts_case("padding", (3, 4), (7, 0)),
+        _parts_case("a piece of padding alone", (6, 1), (0, 5), (2, 2)),
+        _parts_case("one piece", (4, 1)),
+    ),
+    wrong=(
+        WrongAnswer(
+            "mean of means",
+            "Each micro-batch counts alike, so a token in a short one counts more, and one that is "
+            "padding alone has the mean 0/0. Add up sums, and divide by the number of all tokens.",
+            _means,
+        ),
+        WrongAnswer(
+            "sum of means",
+            "Means add up to a gradient as many times too long as there are micro-batches.",
+            _accumulate_with("sum of means"),
+        ),
+        WrongAnswer(
+            "not divided",
+            "The sum over all tokens has to be divided by their number.",
+            _accumulate_with("sums"),
+        ),
+        WrongAnswer(
+            "padding counted",
+            "Places with the target -100 are no tokens; they do not count in the mean.",
+            _accumulate_with("padding"),
+        ),
+        WrongAnswer(
+            "divided by the number of micro-batches",
+            "The sum over all tokens is divided by the number of tokens, not of micro-batches.",
+            _accumulate_with("parts"),
+        ),
+        WrongAnswer(
+            "only the last micro-batch",
+            "The gradients of all micro-batches are added up.",
+            _last_alone,
+        ),
+    ),
+    variants=(_accumulate_with("right"),),
+    spared=dict.fromkeys(
+        ("float32", *SIXTEEN_BITS), "sums over pieces are rounded in another order than the whole"
+    ),
+)
+
+
+# --- diagnose -------------------------------------------------------------------------------------
+
+DIAGNOSE = choice(
+    "What is broken?",
+    right="A",
+    because=(
+        "Copying the word that is read is perfectly solvable, so the unshifted loss falls to 0, "
+        "below what a perfect memory reaches. One word without its context gives at best what "
+        "counting pairs gives. Parameters that no optimizer has do not move. And a perfect memory "
+        "is what the sound run ends at."
+    ),
+    tempting={
+        "B": (
+            "the lowest loss taken for the sound one",
+            "0.000 is below what a perfect memory of these rows reaches, so the answer leaks in.",
+        ),
+        "C": (
+            "a loss that stands still taken for a missing context",
+            "One word does tell something about the next. A loss that does not move at all means "
+            "that nothing is trained.",
+        ),
+        "D": (
+            "the leak and the missing context exchanged",
+            "Seeing only its own word, a place cannot know its successor for certain, unless its "
+            "own word is the target.",
+        ),
+    },
+)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+_PARAMETERS = 6_738_415_616
+
+
+def _gigabytes(each: float) -> float:
+    return _PARAMETERS * each / 1e9
+
+
+MEMORY = number(
+    "Memory for seven billion",
+    value=functools.partial(_gigabytes, 16),
+    within=0.02,
+    because="16 bytes a parameter make {value} GB: 2 and 2 for weight and gradient, and three "
+    "times 4.",
+    wrong=[
+        WrongNumber(
+            "the weights alone",
+            "That is enough to run the model, not to train it.",
+            lambda: _gigabytes(2),
+        ),
+        WrongNumber(
+            "weights and gradients alone",
+            "AdamW keeps two averages for each parameter, and there is the 32-bit copy.",
+            lambda: _gigabytes(4),
+        ),
+        WrongNumber(
+            "no 32-bit copy",
+            "Steps are too small for 16 bits to hold them, so a copy of the weights in 32 bits is "
+            "kept.",
+            lambda: _gigabytes(12),
+        ),
+        WrongNumber(
+            "the gradients forgotten",
+            "Each parameter has a gradient, 2 bytes here.",
+            lambda: _gigabytes(14),
+        ),
+        WrongNumber(
+            "everything in 16 bits",
+            "The copy and both averages are kept in 32 bits.",
+            lambda: _gigabytes(10),
+        ),
+        WrongNumber(
+            "everything in 32 bits, with a copy",
+            "Weight and gradient take 2 bytes each here.",
+            lambda: _gigabytes(20),
+        ),
+        WrongNumber(
+            "bits for bytes",
+            "These are gigabits: a byte has 8 bits.",
+            lambda: _gigabytes(128),
+        ),
+        WrongNumber(
+            "powers of 1024",
+            "That is in GiB. A gigabyte has 10^9 bytes.",
+            lambda: _PARAMETERS * 16 / 2**30,
+        ),
+    ],
+)
+
+
+# --- days -----------------------------------------------------------------------------------------
+
+
+def _days(
+    each: float = 6, mfu: float = 0.4, devices: float = 256, seconds: float = 86_400
+) -> float:
+    return each * 7e9 * 2e12 / (devices * 1e15 * mfu) / seconds
+
+
+DAYS = number(
+    "How many days?",
+    value=_days,
+    within=0.02,
+    because="6 N D are 8.4e22 FLOPs, the machine does 1.02e17 in a second, and that makes {value} "
+    "days.",
+    wrong=[
+        WrongNumber(
+            "the forward pass alone",
+            "2 FLOPs a weight and token are for the forward pass; the backward pass takes twice "
+            "that again.",
+            lambda: _days(each=2),
+        ),
+        WrongNumber(
+            "the backward pass alone",
+            "The forward pass takes 2 of the 6 FLOPs a weight and token.",
+            lambda: _days(each=4),
+        ),
+        WrongNumber(
+            "multiply-adds counted once",
+            "A multiply-add is two FLOPs, so a weight and a token make 6 and not 3.",
+            lambda: _days(each=3),
+        ),
+        WrongNumber(
+            "full utilisation",
+            "At an MFU of 0.4 the run takes 2.5 times as long as at the peak.",
+            lambda: _days(mfu=1),
+        ),
+        WrongNumber(
+            "the MFU on the wrong side",
+            "A lower utilisation makes the run longer, not shorter.",
+            lambda: _days(mfu=1 / 0.4),
+        ),
+        WrongNumber(
+            "one device", "That is for one device, and there are 256.", lambda: _days(devices=1)
+        ),
+        WrongNumber("hours", "These are hours, 24 times the days.", lambda: _days(seconds=3600)),
+        WrongNumber(
+            "seconds", "These are seconds, 86,400 times the days.", lambda: _days(seconds=1)
+        ),
+    ],
+)
+
+
+EXERCISES = {
+    "edge": EDGE,
+    "first": FIRST,
+    "adamw": ADAMW,
+    "schedule": SCHEDULE,
+    "accumulate": ACCUMULATE,
+    "diagnose": DIAGNOSE,
+    "memory": MEMORY,
+    "days": DAYS,
+}

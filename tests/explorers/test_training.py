@@ -1,0 +1,273 @@
+"""The explorers of the chapter on training.
+
+The stored run is read from its files, models are trained with torch's own optimizer, and paths,
+schedules and clipped gradients are computed by closed forms.
+"""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from book.chapters import ROOT
+from book.explorer import Arrow, Box, Circle, Curve, Dot, Grid, Lines, Scene, Text
+from book.own.tokens import ID
+from book.stories import follow, stories
+from transformer_parts.decoder import (
+    DecoderOnlyTransformer,
+    ModelConfig,
+    from_pretrained_config,
+    load_hf_state_dict,
+)
+
+from .reading import Seen, check_explorer, says
+
+MODEL = ROOT / "model"
+
+
+@check_explorer("explore-run", {"step": "250"})
+def test_the_run_after_250_steps():
+    made = json.loads((MODEL / "made.json").read_text())
+    taken = json.loads((MODEL / "snapshots.json").read_text())["steps"]
+    loss = {one["step"]: one["loss"] for one in made["curve"]}
+    now = next(one for one in taken if one["step"] == 250)
+    words = now["said"].split()[:14]
+    said = " ".join(words)
+    head = now["maps"][1][0]
+    weights = np.full((13, 13), np.nan)
+    for row, numbers in enumerate(head):
+        weights[row, : len(numbers)] = numbers
+    tokens = [
+        "<s>",
+        "baby",
+        ":",
+        "lake",
+        "purple",
+        "six",
+        "june",
+        ",",
+        "lake",
+        "purple",
+        "six",
+        "june",
+        ".",
+    ]
+    lines = ["one bright morning leo ,", "anna and nora met . there", "was a silver"]
+    assert " ".join(lines) == said
+    shapes = {
+        "curve": Curve([math.log10(s) for s in loss], [*loss.values()], role="data"),
+        "now": Dot(math.log10(250), loss[250], size=3, role="gradient"),
+        "loss": Text(0.1, 2.85, f"loss {loss[250]:.2f}", anchor="start", strong=True),
+        "line 3": Text(0, 0, "", shown=False),
+    }
+    for n, line in enumerate(lines):
+        shapes[f"line {n}"] = Text(0.1, 1.72 - 0.32 * n, line, anchor="start", small=True)
+    return Seen(
+        says(
+            "After step {} the loss on stories that it has not seen is {}. Asked for a story, it "
+            f"begins: “{said}”. In the map, the second “purple” gives {{}} of its attention to "
+            "“six”, the word that followed the first “purple”",
+            *(250, loss[250], head[9][5]),
+        ),
+        Scene(
+            "loss, and what it says",
+            shapes,
+            xlim=(-0.05, 3.65),
+            ylim=(0.3, 6),
+            axes="box",
+            xlabel="step",
+            ylabel="loss (nats per word)",
+            xticks=[(0, "1"), (1, "10"), (2, "100"), (3, "1000")],
+        ),
+        Grid(
+            "where a head of layer 2 looks",
+            weights,
+            tokens,
+            list("sb:lpsj,lpsj."),
+            text="",
+            limits=(0, 1),
+            role="weight",
+            xlabel="attends to (first letters)",
+            ylabel="from",
+        ),
+    )
+
+
+def shown_story():
+    told = itertools.islice(stories("held out"), 400)
+    return next(s.words for s in told if len(s.words) < 79)
+
+
+@check_explorer("explore-surprise", {"model": "guessing"})
+def test_the_surprise_of_somebody_who_guesses():
+    story = shown_story()
+    floor = [-math.log(follow(story)[i - 1][story[i]]) for i in range(54, 72)]
+    s = math.log(len(ID))
+    shapes = {
+        "mean": Text(
+            8.4, 0.15, f"mean {s:.2f}, floor {sum(floor) / 18:.2f}", anchor="end", strong=True
+        )
+    }
+    for row, low in enumerate(floor):
+        word, y = story[54 + row], 18 - row
+        shapes[f"bar {row}"] = Box(
+            0, y, s, 0.62, role="data",
+            detail=f"{word}: probability {1 / len(ID):.3f}, surprise {s:.2f}; in the language "
+            f"{math.exp(-low):.3f}, {low:.2f}",
+        )  # fmt: skip
+    return Seen(
+        says(
+            "guessing: mean surprise {} nats, perplexity {}. The language itself has {} and {} on "
+            "these words",
+            *(s, float(len(ID)), sum(floor) / 18, math.exp(sum(floor) / 18)),
+        ),
+        Scene("", shapes, xlim=(-1.9, 8.5), ylim=(-0.3, 18.9)),
+    )
+
+
+@check_explorer("explore-valley", {"optimizer": "momentum", "learning rate": "0.05", "steps": "4"})
+def test_four_steps_with_momentum():
+    x, y, bx, by = 1.0, 1.0, 0.0, 0.0
+    path = [(x, y)]
+    for _ in range(4):
+        bx, by = 0.9 * bx + x, 0.9 * by + 10 * y
+        x, y = x - 0.05 * bx, y - 0.05 * by
+        path.append((x, y))
+    path += [path[-1]] * 16
+    turns = [math.tau * k / 48 for k in range(49)]
+    levels = {
+        f"level {v}": Curve(
+            [math.sqrt(2 * v) * math.cos(a) for a in turns],
+            [math.sqrt(v / 5) * math.sin(a) for a in turns],
+            role="quiet",
+        )
+        for v in (0.1, 0.5, 1.5, 4.0)
+    }
+    return Seen(
+        says(
+            "momentum at rate {}: after {} steps at ({}, {}), loss {}",
+            *(0.05, 4, x, y, (x**2 + 10 * y**2) / 2),
+        ),
+        Scene(
+            "",
+            {
+                **levels,
+                "path": Curve(*zip(*path, strict=True), role="gradient"),
+                "here": Dot(x, y, size=3, role="gradient"),
+            },
+            xlim=(-1.5, 1.5),
+            ylim=(-1.2, 1.2),
+            axes="box",
+            xlabel="x",
+            ylabel="y, ten times steeper",
+        ),
+    )
+
+
+def small_run(seed, lr, warmup):
+    """The loss of the last ten of 40 steps, by torch's AdamW without decay."""
+    torch.manual_seed(seed)
+    config = ModelConfig(
+        vocab_size=len(ID), d_model=32, num_layers=1, num_heads=2, d_ff=64, max_seq_len=320,
+        tie_embeddings=True,
+    )  # fmt: skip
+    model = DecoderOnlyTransformer(config)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if p.dim() == 2:
+                p.normal_(std=1 / math.sqrt(p.shape[1]))
+            if name.endswith(("out_proj.weight", "w_down.weight")):
+                p.div_(math.sqrt(2))
+        model.embed.weight.add_(torch.randn(32) / math.sqrt(32))
+    told = stories(f"train {seed}")
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    losses = []
+    for step in range(40):
+        rows = torch.tensor([[ID[w] for w in next(told).words[:17]] for _ in range(8)])
+        optimizer.param_groups[0]["lr"] = lr * min(1.0, (step + 1) / warmup)
+        logp = model(rows[:, :-1]).log_softmax(-1)
+        loss = -logp.gather(2, rows[:, 1:, None]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return sum(losses[-10:]) / 10
+
+
+@check_explorer("explore-rate", {"warm-up": "10 steps"})
+def test_the_loss_against_the_rate_with_a_warm_up():
+    rates = (1e-3, 3e-3, 1e-2, 3e-2, 5e-2)
+    ends = np.array([[small_run(seed, lr, 10) for lr in rates] for seed in range(3)])
+    mean = ends.mean(0)
+    return Seen(
+        says(
+            "Warm-up: {} steps. The best of these rates is {}, with a loss of {}. At {} it is {}; "
+            "at {} it is {}, from {} to {}",
+            *(10, 0.03, mean[3], 0.001, mean[0], 0.05, mean[4], ends[:, 4].min(), ends[:, 4].max()),
+        ),
+        Lines(
+            "loss after 40 steps",
+            rates,
+            {f"seed {seed}": ends[seed] for seed in range(3)},
+            "learning rate",
+            "loss (nats per word)",
+            xscale="log",
+        ),
+    )
+
+
+@check_explorer(
+    "explore-schedule",
+    {"way down": "line", "steps of warm-up": "20", "share at the end": "0.3"},
+)
+def test_a_line_down_to_a_third():
+    steps = np.arange(1, 101)
+    rate = np.minimum(1, steps / 20) * (0.3 + 0.7 * (101 - steps) / 100)
+    return Seen(
+        says(
+            "line, warm-up over {} of {} steps, down to {}: the first step has {} of the peak, "
+            "step {} has {}, the last {}. On average {}",
+            *(20, 100, 0.3, rate[0], 50, rate[49], rate[99], rate.mean()),
+        ),
+        Lines("", steps, {"rate": rate}, "step", "part of the peak"),
+    )
+
+
+@check_explorer(
+    "explore-clip", {"first entry": "-1.5", "second entry": "-2", "largest length c": "2"}
+)
+def test_a_gradient_of_length_two_and_a_half():
+    return Seen(
+        says(
+            "The gradient ({}, {}) has length {} and is shortened to {}: factor {}, ({}, {})",
+            *(-1.5, -2, 2.5, 2, 0.8, -1.2, -1.6),
+        ),
+        Scene(
+            "",
+            {
+                "limit": Circle(0, 0, 2, dash=True, role="quiet"),
+                "gradient": Arrow(0, 0, -1.5, -2, "g", role="gradient", dash=True),
+                "clipped": Arrow(0, 0, -1.2, -1.6, "clipped", role="data"),
+                "c": Text(0, -2.3, "c = 2", role="quiet", small=True),
+            },
+            xlim=(-3.4, 3.4),
+            ylim=(-3.4, 3.4),
+            axes="cross",
+        ),
+    )
+
+
+def test_the_surprise_of_the_trained_model_is_that_of_its_files():
+    """The page starts with the trained model: its mean surprise, by the log of a softmax."""
+    config = from_pretrained_config(MODEL / "config.json")
+    model = load_hf_state_dict(DecoderOnlyTransformer(config), MODEL).eval().double()
+    story = shown_story()
+    ids = torch.tensor([[ID[w] for w in story]])
+    with torch.no_grad():
+        each = F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:], reduction="none")
+    mean = each[53:71].mean().item()
+    notebook = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
+    assert f"the trained model: mean surprise {mean:.2f} nats" in notebook
