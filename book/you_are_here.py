@@ -81,6 +81,7 @@ PLACES: dict[str, Place] = {
         "today", ("embedding",), "what comes before the first box: a text becomes numbers"
     ),
     "training": Place("today", ("all",), "every box, and how its numbers are found"),
+    "inside": Place("today", ("all",), "the whole model, after its training"),
 }
 
 

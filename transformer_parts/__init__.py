@@ -18,6 +18,7 @@
 `cost`: Cost and speed.
 `tokens`: Tokens: from text to numbers.
 `training`: Training: from a likelihood to a model.
+`inside`: Looking inside: what a trained model has learned.
 
 Woven by `make weave`; do not edit.
 """

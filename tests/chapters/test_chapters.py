@@ -31,7 +31,13 @@ PARTS = [
 ]
 # Chapters in the form of the second edition: a picture first, the exercises where they belong in
 # the text, and the parts at the end that every reader looks for.
-SECOND_EDITION = {"05_attention", "09_residual", "17_tokens", "18_training"}
+SECOND_EDITION = {
+    "05_attention",
+    "09_residual",
+    "17_tokens",
+    "18_training",
+    "19_inside",
+}
 LAST_PARTS = [
     "In real models",
     "What it costs",

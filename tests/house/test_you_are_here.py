@@ -26,6 +26,7 @@ ELSEWHERE = {
     "cost": "the whole",
     "tokens": "what comes before the first box",
     "training": "the whole, and how its weights are found",
+    "inside": "the whole",
 }
 
 

@@ -1,0 +1,275 @@
+"""Chapter 19: heads that work together, a detector, shares of a logit, what experiments say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.questions import choice
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers in float64, the same each time."""
+    rng = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=rng, dtype=torch.float64)
+
+
+PREDICT = choice(
+    "Two earlier places",
+    right="C",
+    because="Two rows say that A stood before them, those of B and of D. Their scores are equal, "
+    "so softmax gives each one half, and what is copied is half B and half D.",
+    tempting={
+        "A": (
+            "only the first occurrence",
+            "Nothing in the scores prefers the earlier place: both keys fit alike.",
+        ),
+        "B": (
+            "only the last occurrence",
+            "A trained head may prefer the later place, but here all keys that fit have the same "
+            "score.",
+        ),
+        "D": (
+            "what stood before",
+            "C stood before an A. The head looks for places that an A stood before.",
+        ),
+    },
+)
+
+STARS = choice(
+    "Which head counts the stars?",
+    right="B",
+    because="Without head 0.3 fewer than half of the how-questions are answered, and who and what "
+    "stay as they were.",
+    tempting={
+        "A": (
+            "the head for places",
+            "Without head 0.1 it is the where-questions that suffer; how is answered as before.",
+        ),
+        "C": (
+            "the head for every",
+            "Without head 1.1 the questions with how are answered as before.",
+        ),
+        "D": (
+            "the head for what",
+            "Without head 1.2 what suffers a little, and how not at all.",
+        ),
+    },
+)
+
+CONTROL = choice(
+    "A control for a probe",
+    right="B",
+    because="Whether a word names a thing is a property of the word. If the probe finds it in the "
+    "embedding already, layer 1 need not have done anything.",
+    tempting={
+        "A": (
+            "longer training",
+            "It could raise the number, and would say nothing about where the answer comes from.",
+        ),
+        "C": (
+            "a stronger probe",
+            "A stronger probe can compute more by itself, so the question becomes harder.",
+        ),
+        "D": (
+            "more stories",
+            "The words would be the same ones, with the same rows of the embedding.",
+        ),
+    },
+)
+
+DESIGN = choice(
+    "Which experiment?",
+    right="C",
+    because="If the head carries the name, then a head that carries another one must change the "
+    "answer. If the answer stays, something else carries it.",
+    tempting={
+        "A": (
+            "what the belief predicts: the head is needed",
+            "That agrees with the belief, though a head can be needed for another reason.",
+        ),
+        "B": (
+            "what the belief predicts: where it looks",
+            "That is what suggested the belief in the first place.",
+        ),
+        "D": (
+            "what the belief predicts: the name matters",
+            "The name has to matter, whichever part carries it to the end.",
+        ),
+    },
+)
+
+# --- induction ------------------------------------------------------------------------------------
+
+
+@in_parts
+def _score(
+    offset: int = 1, last: bool = True, mean: bool = True, keys: bool = False
+) -> Callable[[Tensor, int], Tensor]:
+    """The mean of the last rows on the diagonal that lies `length - offset` below."""
+
+    def score(weights: Tensor, length: int) -> Tensor:
+        if keys:
+            weights = weights.mT
+        line = weights.diagonal(offset - length, -2, -1)
+        line = line[..., -length:] if last else line
+        return line.mean(-1) if mean else line.sum(-1)
+
+    return score
+
+
+def _by_rows(weights: Tensor, length: int) -> Tensor:
+    """A right one: row by row."""
+    size = weights.shape[-1]
+    rows = range(size - length, size)
+    return torch.stack([weights[..., t, t - length + 1] for t in rows]).mean(0)
+
+
+def _weights(*shape: int, seed: int = 0) -> Tensor:
+    size = shape[-1]
+    future = torch.ones(size, size, dtype=torch.bool).triu(1)
+    return draw(*shape, seed=seed).masked_fill(future, -torch.inf).softmax(-1)
+
+
+def _score_case(name: str, *shape: int, length: int, seed: int = 0) -> Case:
+    return Case(name, lambda: (_weights(*shape, seed=seed), length))
+
+
+INDUCTION = Exercise(
+    "A detector",
+    oracle=_score(),
+    cases=(
+        _score_case("one head", 9, 9, length=4),
+        _score_case("four heads", 4, 9, 9, length=3, seed=1),
+        _score_case("layers and heads", 2, 3, 11, 11, length=5, seed=2),
+        _score_case("no token in front", 8, 8, length=4, seed=3),
+        _score_case("a long text in front", 3, 20, 20, length=3, seed=4),
+        _score_case("two words, twice", 5, 5, length=2, seed=5),
+        _score_case("a long sequence", 601, 601, length=300, seed=6),
+    ),
+    wrong=(
+        WrongAnswer(
+            "the earlier occurrence itself",
+            "L places back stands the same word. What came after it is one place nearer.",
+            _score(offset=0),
+        ),
+        WrongAnswer(
+            "one place too near",
+            "L - 1 places back stands the word after the earlier one; this looks one further on.",
+            _score(offset=2),
+        ),
+        WrongAnswer(
+            "the whole diagonal",
+            "In the first half no word has occurred before. Only the last L rows count.",
+            _score(last=False),
+        ),
+        WrongAnswer(
+            "a sum",
+            "Asked for is the mean of the L rows.",
+            _score(mean=False),
+        ),
+        WrongAnswer(
+            "rows and columns exchanged",
+            "A row is a query, a column a key. Below the diagonal lies what came before.",
+            _score(keys=True),
+        ),
+    ),
+    variants=(_by_rows,),
+    leading={"weights": 2},
+)
+
+# --- attribution ----------------------------------------------------------------------------------
+
+
+@in_parts
+def _share(
+    norm: str = "whole",
+    gain: bool = True,
+    eps: bool = True,
+    root: bool = True,
+    squared: bool = True,
+) -> Callable[[Tensor, Tensor, float, Tensor], Tensor]:
+    """The shares, with some of the steps in another way."""
+
+    def share(parts: Tensor, weight: Tensor, small: float, row: Tensor) -> Tensor:
+        of = {"whole": parts.sum(0), "each": parts, "mean": parts.mean(0)}[norm]
+        size = of.square().mean(-1) if squared else of.square().sum(-1)
+        size = size + small if eps else size
+        size = size.sqrt() if root else size
+        return parts @ (weight * row if gain else row) / size
+
+    return share
+
+
+def _by_loops(parts: Tensor, gain: Tensor, eps: float, row: Tensor) -> Tensor:
+    """A right one: part by part."""
+    whole = torch.zeros_like(parts[0])
+    for part in parts:
+        whole = whole + part
+    rms = ((whole**2).sum() / len(whole) + eps) ** 0.5
+    return torch.stack([(part / rms * gain * row).sum() for part in parts])
+
+
+def _oracle(parts: Tensor, gain: Tensor, eps: float, row: Tensor) -> Tensor:
+    answer: Tensor = _share()(parts, gain, eps, row)
+    return answer
+
+
+def _share_case(name: str, count: int, width: int, eps: float = 1e-5, seed: int = 0) -> Case:
+    return Case(
+        name,
+        lambda: (
+            draw(count, width, seed=seed).requires_grad_(),
+            draw(width, seed=seed + 1).abs() + 0.5,
+            eps,
+            draw(width, seed=seed + 2),
+        ),
+        grad=True,
+    )
+
+
+ATTRIBUTION = Exercise(
+    "Shares that do not add up",
+    oracle=_oracle,
+    cases=(
+        _share_case("three parts", 3, 5),
+        _share_case("one part", 1, 4, seed=10),
+        _share_case("many parts", 9, 6, seed=20),
+        _share_case("a large eps", 4, 7, eps=2.0, seed=30),
+        _share_case("another width", 2, 11, eps=0.1, seed=40),
+    ),
+    wrong=(
+        WrongAnswer(
+            "each part normalised by itself",
+            "The model divides once, by the root mean square of the sum of all parts.",
+            _share(norm="each"),
+        ),
+        WrongAnswer(
+            "the mean of the parts normalised",
+            "The stream is the sum of the parts, not their mean.",
+            _share(norm="mean"),
+        ),
+        WrongAnswer("the gain left out", "The norm multiplies by the gain.", _share(gain=False)),
+        WrongAnswer("eps left out", "eps is added under the root.", _share(eps=False)),
+        WrongAnswer("no root", "The norm divides by the root mean square.", _share(root=False)),
+        WrongAnswer(
+            "the length instead of the root mean square",
+            "Under the root stands the mean of the squares, not their sum.",
+            _share(squared=False),
+        ),
+    ),
+    variants=(_by_loops,),
+    spared=dict.fromkeys(SIXTEEN_BITS, "a sum of shares is rounded in another order"),
+)
+
+EXERCISES = {
+    "predict": PREDICT,
+    "induction": INDUCTION,
+    "stars": STARS,
+    "attribution": ATTRIBUTION,
+    "control": CONTROL,
+    "design": DESIGN,
+}

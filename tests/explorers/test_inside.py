@@ -1,0 +1,435 @@
+"""The explorers of the chapter on looking inside.
+
+The model is Hugging Face's Llama with the same weights. Its own attention maps and its own streams
+are compared; heads are switched off, and vectors exchanged, inside of it.
+"""
+
+import functools
+from contextlib import contextmanager
+from itertools import islice
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from hugging_face import transformers
+
+from book.explorer import Bars, Box, Grid, Scene, Text
+from book.own import FOLDER, encode
+from book.stories import VOCABULARY, follow, stories, words
+
+from .reading import Seen, check_explorer, says
+
+ID = {word: k for k, word in enumerate(VOCABULARY)}
+HEADS = [f"{layer}.{head}" for layer in range(2) for head in range(4)]
+LEVELS = ["embedding", "attention 0", "feed-forward 0", "attention 1", "feed-forward 1"]
+SHORT = ["emb", "att 0", "ffn 0", "att 1", "ffn 1"]
+
+
+@functools.cache
+def llama():
+    made = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, attn_implementation="eager")
+    return made.double().eval()
+
+
+def row(text):
+    return torch.tensor([encode(text)])
+
+
+@contextmanager
+def changed(modules, hook):
+    handles = [m.register_forward_pre_hook(hook(k)) for k, m in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def outputs():
+    return [(k, layer.self_attn.o_proj) for k, layer in enumerate(llama().model.layers)]
+
+
+def without(heads, means=None):
+    """Llama with some heads writing nothing, or their means."""
+
+    def hook(layer):
+        def change(_, inputs):
+            x = inputs[0].clone()
+            for which, head in heads:
+                if which == layer:
+                    part = slice(32 * head, 32 * (head + 1))
+                    x[..., part] = 0 if means is None else means[layer][part]
+            return (x,)
+
+        return change
+
+    return changed(outputs(), hook)
+
+
+@torch.no_grad()
+def maps(tokens):
+    """Attention weights, (layers, B, H, T, T)."""
+    return torch.stack(llama()(tokens, output_attentions=True).attentions)
+
+
+# ---------------------------------------------------------------- maps
+
+
+@check_explorer("explore-heads", {"head": "0.0"})
+def test_the_map_of_head_0_0():
+    text = "baby : lake purple six june , lake purple six june ."
+    shown = ["⟨s⟩", *text.split()]
+    weights = maps(row(text))[0, 0, 0].numpy()
+    looked = int(weights[8].argmax())
+    future = np.triu(np.ones((13, 13), bool), 1)
+    return Seen(
+        says(
+            "Head {}: the second “lake”, row {}, gives {} of its weight to “"
+            f"{shown[looked]}” in column {{}}.",
+            *(0.0, 8, weights[8, looked], looked),
+        ),
+        Grid(
+            "who looks at whom",
+            np.where(future, np.nan, weights),
+            [f"{k} {token}" for k, token in enumerate(shown)],
+            [str(k) for k in range(13)],
+            text="",
+            detail=lambda r, c: (
+                f"{shown[r]} cannot see {shown[c]}, which comes later"
+                if c > r
+                else f"{shown[r]} looks at {shown[c]} with weight {weights[r, c]:.2f}"
+            ),
+            xlabel="is looked at",
+            ylabel="looks",
+            limits=(0, 1),
+            role="weight",
+        ),
+    )
+
+
+@check_explorer("explore-two-steps", {"step": "what it copies"})
+def test_two_layers_by_hand():
+    # The second A: the scores of the three rows before it and of its own are 0, 1, 0 and 0.
+    weight = np.exp(20.0) / (np.exp(20.0) + 3)
+    other = 1 / (np.exp(20.0) + 3)
+    copied = np.array([2 * other, weight, other])
+    return Seen(
+        says(
+            "what it copies: the values, weighted: the second A says what comes next. It copies "
+            "B, with the weight {}.",
+            weight,
+        ),
+        Grid(
+            "",
+            np.vstack([copied, np.full((3, 3), np.nan)]),
+            [f"row {k}" for k in (1, 2, 3, 4)],
+            list("ABC"),
+            limits=(0, 1),
+            role="data",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- detectors
+
+
+@check_explorer("explore-detected", {"switched off": "head 0.0"})
+def test_without_the_head_that_looks_back():
+    rng = torch.Generator().manual_seed(0)
+    names = [ID[w] for w in words.ANYTHING]
+    drawn = torch.tensor(names)[torch.randint(len(names), (40, 12), generator=rng)]
+    tokens = torch.cat([torch.full((40, 1), ID["<s>"]), drawn, drawn], 1)
+    with without([(0, 0)]):
+        mean = maps(tokens).mean(1).flatten(0, 1).numpy()
+    back = np.array([np.mean([m[t, t - 1] for t in range(1, 25)]) for m in mean])
+    after = np.array([np.mean([m[t, t - 11] for t in range(13, 25)]) for m in mean])
+    return Seen(
+        says(
+            "With head {} off, head {} gives {} of its weight to the word before, and head {} "
+            "gives {} to the word after the earlier one.",
+            *(0.0, 0.0, back[0], 1.0, after[4]),
+        ),
+        Bars(
+            "on random words, said twice",
+            HEADS,
+            {"one back": back, "after the earlier one": after},
+            "head",
+            "mean weight",
+            ylim=(0, 0.8),
+        ),
+    )
+
+
+# ---------------------------------------------------------------- heads off
+
+KINDS = ["who", "what", "which", "where", "how", "every", "yesterday", "together"]
+
+
+@functools.cache
+def means():
+    seen = [[], []]
+
+    def hook(layer):
+        return lambda _, inputs: seen[layer].append(inputs[0][0])
+
+    with changed(outputs(), hook), torch.no_grad():
+        for story in islice(stories("means"), 20):
+            llama()(row(story.words))
+    return [torch.cat(s).mean(0) for s in seen]
+
+
+@torch.no_grad()
+def shares(heads):
+    right = {kind: [] for kind in KINDS}
+    with without(heads, means()):
+        for story in islice(stories("inside"), 60):
+            best = llama()(row(story.words)).logits[0].argmax(-1)
+            for q in story.questions:
+                right[q.kind].append(VOCABULARY[best[q.at - 1]] == q.answer)
+    return [np.mean(r) for r in right.values()]
+
+
+@check_explorer("explore-off", {"in place of the head": "mean"})
+def test_means_in_the_place_of_heads():
+    every = [shares([])] + [shares([(k // 4, k % 4)]) for k in range(8)]
+    table = np.array(every)
+    worst = int(table[1:].mean(1).argmin())
+    rows = ["all heads", *(f"without {head}" for head in HEADS)]
+    return Seen(
+        says(
+            "In place of the head: mean. Without head {} the model answers {} of the questions, "
+            "as a mean over the kinds; with all heads {}.",
+            *(float(HEADS[worst]), table[1 + worst].mean(), table[0].mean()),
+        ),
+        Grid(
+            "right answers without a head",
+            table,
+            rows,
+            KINDS,
+            detail=lambda r, c: (
+                f"{KINDS[c]}: {table[r, c]:.0%} right "
+                + ("with all heads" if r == 0 else f"without head {HEADS[r - 1]}")
+            ),
+            limits=(0, 1),
+            role="data",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- exchanging
+
+
+@torch.no_grad()
+def streams(text, level=None, at=None, vector=None):
+    """The stream after each part of Llama, and its last logits; one vector may be exchanged."""
+    model, seen, residual, handles = llama(), [None] * 5, {}, []
+
+    def embed(_, inputs, output):
+        if level == 0:
+            output = output.clone()
+            output[:, at] = vector
+        seen[0] = output[0]
+        return output
+
+    def keep(name):
+        return lambda _, inputs: residual.__setitem__(name, inputs[0])
+
+    def part(number, name):
+        def hook(_, inputs, output):
+            added = output[0] if isinstance(output, tuple) else output
+            if level == number:
+                added = added.clone()
+                added[:, at] = vector - residual[name][:, at]
+            seen[number] = (residual[name] + added)[0]
+            return (added, *output[1:]) if isinstance(output, tuple) else added
+
+        return hook
+
+    handles.append(model.model.embed_tokens.register_forward_hook(embed))
+    for k, layer in enumerate(model.model.layers):
+        for norm, module, number in (
+            (layer.input_layernorm, layer.self_attn, 2 * k + 1),
+            (layer.post_attention_layernorm, layer.mlp, 2 * k + 2),
+        ):
+            handles.append(norm.register_forward_pre_hook(keep(number)))
+            handles.append(module.register_forward_hook(part(number, number)))
+    logits = model(row(text)).logits[0, -1]
+    for handle in handles:
+        handle.remove()
+    return seen, logits
+
+
+@check_explorer("explore-patch", {"asked for": "drum"})
+def test_the_owner_of_the_drum():
+    first = "there was a red kite for anna . there was a blue drum for ben . who has what ? "
+    second = first.replace("anna", "x").replace("ben", "anna").replace("x", "ben")
+    second = second.replace("boben", "box")
+
+    def lead(logits):
+        return (logits[ID["anna"]] - logits[ID["ben"]]).item()
+
+    clean = lead(streams(first + "drum")[1])
+    others, logits = streams(second + "drum")
+    other = lead(logits)
+    effect = np.zeros((22, 5))
+    for level in range(5):
+        for at in range(22):
+            _, logits = streams(first + "drum", level, at, others[level][at])
+            effect[at, level] = (clean - lead(logits)) / (clean - other)
+    shown = ["⟨s⟩", *first.split(), "the thing asked for"]
+    at = int(effect[:, 0].argmax())
+    return Seen(
+        says(
+            "Asked for the drum: D is {} in the one story and {} in the other. Exchanging the "
+            f"embedding of word {{}}, {shown[at]}, has the effect {{}}; after attention {{}} only "
+            "the last word has one, {}.",
+            *(clean, other, at, effect[at, 0], 1, effect[-1, 3]),
+        ),
+        Grid(
+            "effect of exchanging one vector",
+            effect,
+            [f"{k} {word}" for k, word in enumerate(shown)],
+            SHORT,
+            text=lambda v: f"{v:.2f}" if abs(v) >= 0.005 else "",
+            detail=lambda r, c: (
+                f"the stream of word {r}, {shown[r]}, after {LEVELS[c]}: effect {effect[r, c]:.3f}"
+            ),
+            limits=(0, 1),
+            role="weight",
+        ),
+    )
+
+
+# ---------------------------------------------------------------- the lens
+
+
+@check_explorer("explore-lens", {"word": "26 can"})
+@torch.no_grad()
+def test_after_can():
+    text = (
+        "one sunny day anna and ben met . there was a red kite for anna . "
+        "there was a blue drum for ben . ben can sing ."
+    )
+    at = text.split().index("can")
+    exact = follow(text.split())[at + 1]
+    chances, best = [], []
+    for x in streams(text)[0]:
+        logits = llama().lm_head(llama().model.norm(x[at + 1]))
+        p = logits.softmax(0)
+        chances.append(p[ID["sing"]].item())
+        best.append(VOCABULARY[p.argmax()])
+    return Seen(
+        says(
+            "After “can”, word {}, comes “sing”: its probability at the end is {}, in the language "
+            f"{{}}. The likeliest words, level by level: {', '.join(best)}.",
+            *(at + 1, chances[-1], exact["sing"]),
+        ),
+        Bars(
+            "the word that comes next",
+            SHORT,
+            {"probability": np.array(chances)},
+            "read after",
+            "probability",
+            ylim=(0, 1),
+        ),
+    )
+
+
+# ---------------------------------------------------------------- directions
+
+
+@check_explorer("explore-near", {"word": "sings"})
+def test_the_neighbours_of_sings():
+    rows = llama().get_input_embeddings().weight.detach()
+    rows = F.normalize(rows - rows.mean(0), dim=1)
+    cosines = rows @ rows[ID["sings"]]
+    order = cosines.argsort(descending=True)[1:7]
+    shapes, found = {}, []
+    for k, index in enumerate(order.tolist()):
+        name, c, y = VOCABULARY[index], cosines[index].item(), 5.4 - k
+        found += [name, c]
+        shapes[f"name {k}"] = Text(2.6, y + 0.3, name, anchor="end")
+        shapes[f"bar {k}"] = Box(
+            2.8, y, 5 * c, 0.6, role="data", fill=0.5, detail=f"{name}: {c:.3f}"
+        )
+        shapes[f"value {k}"] = Text(2.9 + 5 * c, y + 0.3, f"{c:.2f}", anchor="start", role="quiet")
+    template = ", ".join(f"{name} {{}}" for name in found[::2])
+    return Seen(
+        says(f"The rows that point most like that of “sings”: {template}.", *found[1::2]),
+        Scene("cosine", shapes, xlim=(0, 9), ylim=(0, 6.2)),
+    )
+
+
+# ---------------------------------------------------------------- a neuron
+
+
+@functools.cache
+def activity():
+    """The words of 40 stories, and what the neurons of layer 1 give at each."""
+    seen, read = [], []
+    mlp = llama().model.layers[1].mlp
+
+    def note(_, inputs):
+        x = inputs[0][0]
+        seen.append(F.silu(mlp.gate_proj(x)) * mlp.up_proj(x))
+
+    handle = mlp.register_forward_pre_hook(note)
+    with torch.no_grad():
+        for story in islice(stories("neurons 0"), 40):
+            read += encode(story.words)
+            llama()(row(story.words))
+    handle.remove()
+    return np.array(read), torch.cat(seen)
+
+
+def picked():
+    read, acts = activity()
+    squares = acts.square().numpy()
+    by_word = np.stack([squares[read == k].sum(0) for k in range(len(VOCABULARY))])
+    by_word = by_word / by_word.sum(0)
+    first = {}
+    for n in np.argsort(-by_word.max(0), kind="stable"):
+        first.setdefault(VOCABULARY[by_word[:, n].argmax()], int(n))
+    return by_word, list(first.items())[:6]
+
+
+def test_six_neurons_are_offered():
+    from .reading import explorers
+
+    [control] = explorers("inside")["explore-neuron"]["controls"]
+    assert control["values"] == [word for word, _ in picked()[1]]
+
+
+SECOND = "a"
+
+
+@check_explorer("explore-neuron", {"neuron that fires on": SECOND})
+def test_a_neuron_fires_and_writes():
+    by_word, first = picked()
+    number = dict(first)[SECOND]
+    acts = activity()[1][:, number]
+    sign = acts[acts.abs().argmax()].sign()
+    column = llama().model.layers[1].mlp.down_proj.weight.detach()[:, number] * sign
+    pushed = llama().lm_head.weight.detach() @ (column * llama().model.norm.weight.detach())
+    writes = [VOCABULARY[k] for k in pushed.argsort(descending=True)[:5].tolist()]
+    order = np.argsort(-by_word[:, number], kind="stable")[:5]
+    shapes = {
+        "fires": Text(2.5, 6.0, "fires on", strong=True),
+        "writes": Text(7.5, 6.0, "writes", strong=True),
+        "neuron": Box(4.4, 2.2, 1.2, 1.0, label=str(number), role="weight", fill=0.3),
+    }
+    for k, index in enumerate(order):
+        share = by_word[index, number]
+        shapes[f"fires {k}"] = Text(
+            2.4, 4.9 - k, VOCABULARY[index], anchor="end", faint=bool(share < 0.01)
+        )
+        shapes[f"share {k}"] = Text(2.7, 4.9 - k, f"{share:.2f}", anchor="start", role="quiet")
+        shapes[f"writes {k}"] = Text(7.5, 4.9 - k, writes[k])
+    return Seen(
+        says(
+            f"Neuron {{}} of layer {{}} has {{}} of its squared activity on “{SECOND}”. It writes "
+            f"in the direction of {', '.join(writes)}.",
+            *(number, 1, by_word[order[0], number]),
+        ),
+        Scene("", shapes, xlim=(0, 10), ylim=(0.4, 6.6)),
+    )

@@ -1,0 +1,17 @@
+"""Chapter 19: what its exercises and questions print, and from where it is known."""
+
+from .texts import Code, Entries, draw
+
+ENTRIES: Entries = {
+    ("ex-inside-score", "weights.diagonal(1 - length, -2, -1)"): Code(
+        lambda: (
+            {"weights": draw(9, 9), "length": 4},
+            draw(9, 9).flatten()[27::10][:6],
+        ),
+        (
+            "weights.diagonal(length - 1, -2, -1)",
+            "weights.diagonal(-length, -2, -1)",
+            "weights.diagonal(1 - length, -1, -2)",
+        ),
+    ),
+}
