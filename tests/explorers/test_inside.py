@@ -155,13 +155,14 @@ def test_without_the_head_that_looks_back():
             {"one back": back, "after the earlier one": after},
             "head",
             "mean weight",
-            ylim=(0, 0.8),
+            ylim=(0, 1),
         ),
     )
 
 
 # ---------------------------------------------------------------- heads off
 
+COLUMNS = ["who", "what", "which", "where", "how", "daily", "past", "sum"]
 KINDS = ["who", "what", "which", "where", "how", "every", "yesterday", "together"]
 
 
@@ -205,9 +206,9 @@ def test_means_in_the_place_of_heads():
             "right answers without a head",
             table,
             rows,
-            KINDS,
+            COLUMNS,
             detail=lambda r, c: (
-                f"{KINDS[c]}: {table[r, c]:.0%} right "
+                f"{COLUMNS[c]}: {table[r, c]:.0%} right "
                 + ("with all heads" if r == 0 else f"without head {HEADS[r - 1]}")
             ),
             limits=(0, 1),
@@ -276,7 +277,7 @@ def test_the_owner_of_the_drum():
         for at in range(22):
             _, logits = streams(first + "drum", level, at, others[level][at])
             effect[at, level] = (clean - lead(logits)) / (clean - other)
-    shown = ["⟨s⟩", *first.split(), "the thing asked for"]
+    shown = ["⟨s⟩", *first.split(), "asked for"]
     at = int(effect[:, 0].argmax())
     return Seen(
         says(
@@ -290,7 +291,7 @@ def test_the_owner_of_the_drum():
             effect,
             [f"{k} {word}" for k, word in enumerate(shown)],
             SHORT,
-            text=lambda v: f"{v:.2f}" if abs(v) >= 0.005 else "",
+            text=lambda v: f"{v:.1f}" if abs(v) >= 0.05 else "",
             detail=lambda r, c: (
                 f"the stream of word {r}, {shown[r]}, after {LEVELS[c]}: effect {effect[r, c]:.3f}"
             ),
