@@ -290,11 +290,12 @@ def test_the_owner_of_the_drum():
             "effect of exchanging one vector",
             effect,
             [f"{k} {word}" for k, word in enumerate(shown)],
-            SHORT,
-            text=lambda v: f"{v:.1f}" if abs(v) >= 0.05 else "",
+            ["E", "A0", "F0", "A1", "F1"],
+            text=lambda v: f"{v:.0f}" if abs(v) >= 0.5 else "",
             detail=lambda r, c: (
                 f"the stream of word {r}, {shown[r]}, after {LEVELS[c]}: effect {effect[r, c]:.3f}"
             ),
+            xlabel="after embedding, attention, feed-forward",
             limits=(0, 1),
             role="weight",
         ),
