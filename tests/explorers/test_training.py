@@ -228,8 +228,8 @@ def test_a_line_down_to_a_third():
     rate = np.minimum(1, steps / 20) * (0.3 + 0.7 * (101 - steps) / 100)
     return Seen(
         says(
-            "line, warm-up over {} of {} steps, down to {}: the first step has {} of the peak, "
-            "step {} has {}, the last {}. On average {}",
+            "line, warm-up over {} of {} steps, down towards {}: the first step has {} of the "
+            "peak, step {} has {}, the last {}. On average {}",
             *(20, 100, 0.3, rate[0], 50, rate[49], rate[99], rate.mean()),
         ),
         Lines("", steps, {"rate": rate}, "step", "part of the peak"),
@@ -251,7 +251,7 @@ def test_a_gradient_of_length_two_and_a_half():
                 "limit": Circle(0, 0, 2, dash=True, role="quiet"),
                 "gradient": Arrow(0, 0, -1.5, -2, "g", role="gradient", dash=True),
                 "clipped": Arrow(0, 0, -1.2, -1.6, "clipped", role="data"),
-                "c": Text(0, -2.3, "c = 2", role="quiet", small=True),
+                "c": Text(-2.6, 3.0, "circle: c = 2", role="quiet", small=True),
             },
             xlim=(-3.4, 3.4),
             ylim=(-3.4, 3.4),
