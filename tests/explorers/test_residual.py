@@ -147,12 +147,13 @@ def trained(depth, add, seed):
             down.weight.copy_(draw(16, 16).T / 4)
             draw(1, 16), up.bias.zero_()
         net.head.weight.copy_(draw(16, 2).T / 4)
-    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=8e-3)
+    falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, 150)
     for _ in range(150):
         loss = F.cross_entropy(net(points), kinds)
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        optimizer.step(), falling.step()
         losses.append(loss.item())
     return net, losses
 
