@@ -105,10 +105,11 @@ model: $(VENV)/run ## train the book's own model again and write its files into 
 	$(BIN)/python -m book.own
 	$(BIN)/python -m book.xray
 
-portable: $(VENV)/test ## do the stored outputs hold with one thread, with all, and without vector instructions?
+portable: $(VENV)/test ## do the stored outputs hold with other threads, vector instructions, and rounding errors?
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) notebooks
 	$(BIN)/pytest -n 1 notebooks
 	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n $(WORKERS) notebooks
+	OMP_NUM_THREADS=1 PYTHONSTARTUP=$(CURDIR)/book/nudged.py $(BIN)/pytest -n $(WORKERS) notebooks
 
 clean: ## remove what was built; keeps the environments
 	rm -rf _build .pytest_cache .mypy_cache .ruff_cache .hypothesis
