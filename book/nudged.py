@@ -31,7 +31,8 @@ def _nudged(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     @functools.wraps(draw)
     def drawn(*args: Any, **kwargs: Any) -> torch.Tensor:
         learned = kwargs.pop("requires_grad", False)
-        return _off(draw(*args, **kwargs)).requires_grad_(learned)
+        value = _off(draw(*args, **kwargs))
+        return value.requires_grad_() if learned else value
 
     return drawn
 

@@ -15,7 +15,7 @@ torch.set_default_dtype(torch.float64); torch.manual_seed(0)
 with torch.device("meta"):
     kind = torch.randn(2).device
 w, b = torch.randn(3, requires_grad=True), torch.nn.Linear(2, 2).bias
-print(kind, w.is_leaf and w.requires_grad, b.is_leaf)""",
+print(kind, w.is_leaf and w.requires_grad, b.is_leaf and b.requires_grad)""",
     "numbers": "print(*map(repr, w.tolist() + b.tolist()))",
     "steady": "x = torch.rand(())\nfor _ in range(10): x = 3.9 * x * (1 - x)\nprint(f'{x:.3f}')",
     "chaotic": "x = torch.rand(())\nfor _ in range(200): x = 3.9 * x * (1 - x)\nprint(f'{x:.3f}')",
