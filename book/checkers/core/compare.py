@@ -163,6 +163,9 @@ def _tensor_difference(
         return Difference(f"{_where(at)}expected {want[at].item()}, got {have[at].item()}", at)
     wide = torch.complex128 if want.is_complex() else torch.float64
     a, b = want.to(wide), have.to(wide)
+    # Most pairs agree. This says so in one operation, where what follows takes a dozen.
+    if not relative and torch.allclose(b, a, rtol=tol, atol=tol, equal_nan=True):
+        return None
     finite = a.abs()[a.isfinite()]
     largest = finite.max().item() if finite.numel() else 0.0
     off = (a - b).abs() > (tol * largest if relative else tol * (1 + a.abs()))
