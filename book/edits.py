@@ -76,8 +76,8 @@ def _watched(stored: bytes, number: int) -> str:
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes in which an operation stands, in order."""
-    for field, value in ast.iter_fields(tree):
-        if field in ("annotation", "returns", "decorator_list"):
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Import):
