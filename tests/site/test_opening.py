@@ -64,6 +64,8 @@ def test_the_skip_link_leads_into_the_text(visitor):
     page = visitor.open(FORMULAS[0])
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
+    # The browser follows the link after the key was pressed; on a busy machine some frames later.
+    page.wait_for_function("location.hash && document.querySelector(':target')")
     page.keyboard.press("Tab")
     assert page.evaluate("!!document.activeElement.closest('article')")
 
