@@ -1,13 +1,14 @@
-"""Chapter 17: bytes, merges, the order of merges, streams, digits, and what a vocabulary costs."""
+"""Chapter 17: bytes, merges, training, the order of merges, streams, what a vocabulary costs."""
 
 from __future__ import annotations
 
 import codecs
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
-from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer
+from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
 from book.checkers.questions import WrongNumber, choice, number
 
 Pair = tuple[bytes, bytes]
@@ -101,6 +102,7 @@ def _merge_once(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
 
 
 def _merge_again(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
+    """A right one: what was joined is longer than both halves, so it is never joined again."""
     joined: list[bytes] = []
     for token in tokens:
         joined.append(token)
@@ -191,36 +193,227 @@ MERGE = Exercise(
             lambda tokens, pair: _merge(_merge(tokens, pair), (pair[1], pair[0])),
         ),
     ),
-    variants=(_merge_by_counting,),
+    variants=(_merge_by_counting, _merge_again),
+    spared=_NO_TENSORS,
+)
+
+# --- train ----------------------------------------------------------------------------------------
+
+Words = Mapping[bytes, int]
+Best = Callable[[Mapping[Pair, int]], Pair]
+
+
+def _count(split: Mapping[bytes, Sequence[bytes]], words: Words) -> Counter[Pair]:
+    counts: Counter[Pair] = Counter()
+    for word, tokens in split.items():
+        for pair in itertools.pairwise(tokens):
+            counts[pair] += words[word]
+    return counts
+
+
+def _count_once(split: Mapping[bytes, Sequence[bytes]], words: Words) -> Counter[Pair]:
+    """Each pair once for each word."""
+    counts: Counter[Pair] = Counter()
+    for word, tokens in split.items():
+        for pair in set(itertools.pairwise(tokens)):
+            counts[pair] += words[word]
+    return counts
+
+
+def _count_places(split: Mapping[bytes, Sequence[bytes]], words: Words) -> Counter[Pair]:
+    """The places at which a pair could be merged."""
+    counts: Counter[Pair] = Counter()
+    for word, tokens in split.items():
+        for pair in set(itertools.pairwise(tokens)):
+            counts[pair] += words[word] * (len(tokens) - len(_merge(tokens, pair)))
+    return counts
+
+
+def _first(counts: Mapping[Pair, int]) -> Pair:
+    return min(counts, key=lambda pair: (-counts[pair], pair))
+
+
+def _last(counts: Mapping[Pair, int]) -> Pair:
+    return max(counts, key=lambda pair: (counts[pair], pair))
+
+
+def _as_met(counts: Mapping[Pair, int]) -> Pair:
+    return max(counts, key=lambda pair: counts[pair])
+
+
+def _rarest(counts: Mapping[Pair, int]) -> Pair:
+    return min(counts, key=lambda pair: (counts[pair], pair))
+
+
+@in_parts
+def _train_with(
+    count: Callable[[Mapping[bytes, Sequence[bytes]], Words], Counter[Pair]] = _count,
+    best: Best = _first,
+    merge: Callable[[Sequence[bytes], Pair], list[bytes]] = _merge,
+    weigh: bool = True,
+    as_tokens: bool = False,
+) -> Callable[[Words, int], list[Pair]]:
+    """Training made of parts, each of which can be another one."""
+
+    def train(words: Words, num_merges: int) -> list[Pair]:
+        times = words if weigh else dict.fromkeys(words, 1)
+        split = {word: [bytes([b]) for b in word] for word in words}
+        merges: list[Pair] = []
+        while len(merges) < num_merges and (counts := count(split, times)):
+            merges.append(best(counts))
+            split = {word: merge(tokens, merges[-1]) for word, tokens in split.items()}
+        return [a + b for a, b in merges] if as_tokens else merges  # type: ignore[misc]
+
+    return train
+
+
+_train = _train_with()
+
+
+def _train_in_a_row(words: Words, num_merges: int) -> list[Pair]:
+    """A right one: the tokens of all words in one list, with the times beside them."""
+    rows = [([bytes([b]) for b in word], times) for word, times in words.items()]
+    found: list[Pair] = []
+    for _ in range(num_merges):
+        pairs = sorted(
+            (pair, times) for tokens, times in rows for pair in itertools.pairwise(tokens)
+        )
+        most, best = 0, None
+        for pair, group in itertools.groupby(pairs, key=lambda item: item[0]):
+            number = sum(times for _, times in group)
+            if number > most:
+                most, best = number, pair
+        if best is None:
+            break
+        found.append(best)
+        rows = [(_merge(tokens, best), times) for tokens, times in rows]
+    return found
+
+
+def _train_at_once(words: Words, num_merges: int) -> list[Pair]:
+    """The pairs of letters, counted once."""
+    counts = _count({word: [bytes([b]) for b in word] for word in words}, words)
+    return sorted(counts, key=lambda pair: (-counts[pair], pair))[:num_merges]
+
+
+def _train_case(name: str, words: str, num_merges: int) -> Case:
+    """The words as "hug*10 pug*5"."""
+    said = (one.split("*") for one in words.split())
+    made = {word.encode(): int(times) for word, times in said}
+    return Case(name, lambda: (dict(made), num_merges))
+
+
+_FIVE = "hug*10 pug*5 pun*12 bun*4 hugs*5"
+
+TRAIN = Exercise(
+    "Learn the merges",
+    oracle=_train,
+    cases=(
+        _train_case("the five words, four merges", _FIVE, 4),
+        _train_case("the five words, one merge", _FIVE, 1),
+        _train_case("the five words until nothing is left", _FIVE, 30),
+        _train_case("no merge asked for", _FIVE, 0),
+        _train_case("a rare long word and a frequent short one", "abcabcabc*1 xy*5", 3),
+        _train_case("a pair twice in a word", "anan*3 bo*5", 2),
+        _train_case("a a a", "aaa*2 bc*3", 2),
+        _train_case("a row of equal letters", "aaaaaaa*1", 4),
+        _train_case("all equally frequent", "dc*2 ba*2 ef*2", 3),
+        _train_case("equally frequent, in the order of the words", "ab*2 cd*2", 2),
+        _train_case("equally frequent, a longer token", "abz*4 aby*4", 3),
+        _train_case("one letter", "a*9", 3),
+        Case("no words", lambda: ({}, 3)),
+        Case("bytes", lambda: ({"中中".encode(): 2, "早上".encode(): 3}, 7)),
+    ),
+    wrong=(
+        WrongAnswer(
+            "counted once, at the beginning",
+            "Each merge changes the counts and makes new pairs, so all is counted again after it.",
+            _train_at_once,
+        ),
+        WrongAnswer(
+            "words counted once each",
+            "A word that stands ten times has each of its pairs ten times.",
+            _train_with(weigh=False),
+        ),
+        WrongAnswer(
+            "a pair counted once in a word",
+            "A pair can stand several times in one word, and counts each time.",
+            _train_with(count=_count_once),
+        ),
+        WrongAnswer(
+            "places of a merge counted",
+            "In *aaa* the pair a a stands twice, although it can be merged only once; the text "
+            "counts neighbours.",
+            _train_with(count=_count_places),
+        ),
+        WrongAnswer(
+            "the last of equally frequent pairs",
+            "Of pairs that are equally frequent the one that sorts first is taken.",
+            _train_with(best=_last),
+        ),
+        WrongAnswer(
+            "of equally frequent pairs the one that is met first",
+            "Then the result depends on the order of the words. Take the pair that sorts first.",
+            _train_with(best=_as_met),
+        ),
+        WrongAnswer(
+            "the rarest pair",
+            "The most frequent pair is merged, since that makes the text shortest.",
+            _train_with(best=_rarest),
+        ),
+        WrongAnswer(
+            "merged at one place of a word",
+            "A merge is made wherever its pair stands, also twice in one word.",
+            _train_with(merge=_merge_once),
+        ),
+        WrongAnswer(
+            "tokens instead of merges",
+            "Asked for are the pairs. From the token alone nobody knows which two were joined.",
+            _train_with(as_tokens=True),
+        ),
+    ),
+    variants=(_train_in_a_row,),
     spared=_NO_TENSORS,
 )
 
 # --- rank -----------------------------------------------------------------------------------------
 
 
-def _encode(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
+Rank = Mapping[Pair, int]
+
+
+def _in_order(rank: Rank) -> list[Pair]:
+    return sorted(rank, key=rank.__getitem__)
+
+
+def _encode(piece: bytes, rank: Rank) -> list[bytes]:
     tokens = [bytes([b]) for b in piece]
-    for pair in merges:
+    while there := [p for p in itertools.pairwise(tokens) if p in rank]:
+        tokens = _merge(tokens, min(there, key=rank.__getitem__))
+    return tokens
+
+
+def _by_the_list(piece: bytes, rank: Rank) -> list[bytes]:
+    """A right one, though it reads the whole list."""
+    tokens = [bytes([b]) for b in piece]
+    for pair in _in_order(rank):
         tokens = _merge(tokens, pair)
     return tokens
 
 
-def _by_lookup(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
-    """A right one: the earliest merge of those that are possible."""
-    rank = {tuple(pair): k for k, pair in reversed(list(enumerate(merges)))}
+def _as_it_comes(piece: bytes, rank: Rank) -> list[bytes]:
+    """In the order of the dictionary."""
     tokens = [bytes([b]) for b in piece]
-    while True:
-        there = [p for p in itertools.pairwise(tokens) if p in rank]
-        if not there:
-            return tokens
-        tokens = _merge(tokens, min(there, key=rank.__getitem__))
+    for pair in rank:
+        tokens = _merge(tokens, pair)
+    return tokens
 
 
-def _leftmost(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
+def _leftmost(piece: bytes, rank: Rank) -> list[bytes]:
     """The encoder of the text."""
     tokens, k = [bytes([b]) for b in piece], 0
     while k < len(tokens) - 1:
-        if (tokens[k], tokens[k + 1]) in merges:
+        if (tokens[k], tokens[k + 1]) in rank:
             tokens[k : k + 2] = [tokens[k] + tokens[k + 1]]
             k = 0
         else:
@@ -228,8 +421,8 @@ def _leftmost(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
     return tokens
 
 
-def _longest(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
-    known = {a + b for a, b in merges}
+def _longest(piece: bytes, rank: Rank) -> list[bytes]:
+    known = {a + b for a, b in rank}
     tokens = []
     while piece:
         size = next(n for n in range(len(piece), 0, -1) if n == 1 or piece[:n] in known)
@@ -238,24 +431,22 @@ def _longest(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
     return tokens
 
 
-def _latest(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
+def _latest(piece: bytes, rank: Rank) -> list[bytes]:
     tokens = [bytes([b]) for b in piece]
-    while True:
-        there = [p for p in itertools.pairwise(tokens) if p in merges]
-        if not there:
-            return tokens
-        tokens = _merge(tokens, max(there, key=list(merges).index))
+    while there := [p for p in itertools.pairwise(tokens) if p in rank]:
+        tokens = _merge(tokens, max(there, key=rank.__getitem__))
+    return tokens
 
 
-def _first_place_only(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
+def _first_place_only(piece: bytes, rank: Rank) -> list[bytes]:
     tokens = [bytes([b]) for b in piece]
-    for pair in merges:
+    for pair in _in_order(rank):
         tokens = _merge_once(tokens, pair)
     return tokens
 
 
-def _fewest(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
-    known = {a + b for a, b in merges}
+def _fewest(piece: bytes, rank: Rank) -> list[bytes]:
+    known = {a + b for a, b in rank}
     best: list[list[bytes]] = [[]]
     for end in range(1, len(piece) + 1):
         ways = [
@@ -267,15 +458,18 @@ def _fewest(piece: bytes, merges: Sequence[Pair]) -> list[bytes]:
     return best[-1]
 
 
-def _pairs(text: str) -> list[Pair]:
-    return [(a.encode(), b.encode()) for a, b in (pair.split("+") for pair in text.split())]
+def _ranks(text: str, *, turned: bool = False) -> dict[Pair, int]:
+    """Merges as "u+g u+n" with their places; turned round, the last comes first."""
+    pairs = [tuple(part.encode() for part in pair.split("+")) for pair in text.split()]
+    places = list(enumerate(pairs))
+    return {(a, b): k for k, (a, b) in (reversed(places) if turned else places)}
 
 
 _HUG = "u+g u+n h+ug p+un hug+s"
 
 
-def _rank_case(name: str, piece: str, merges: str) -> Case:
-    return Case(name, lambda: (piece.encode(), _pairs(merges)))
+def _rank_case(name: str, piece: str, merges: str, *, turned: bool = False) -> Case:
+    return Case(name, lambda: (piece.encode(), _ranks(merges, turned=turned)))
 
 
 RANK = Exercise(
@@ -294,9 +488,14 @@ RANK = Exercise(
         _rank_case("the fewest tokens are not made", "abcde", "b+c a+b c+d cd+e"),
         _rank_case("no merge fits", "xyz", _HUG),
         _rank_case("no merges", "abc", "u+g"),
-        Case("nothing to encode", lambda: (b"", _pairs(_HUG))),
-        Case("no list", lambda: (b"hug", [])),
-        Case("bytes", lambda: ("中中".encode(), [(b"\xb8", b"\xad"), (b"\xe4", b"\xb8\xad")])),
+        _rank_case("a dictionary in another order", "unhugs", _HUG, turned=True),
+        _rank_case("in another order, a b before b c", "abc", "a+b b+c", turned=True),
+        Case("nothing to encode", lambda: (b"", _ranks(_HUG))),
+        Case("no list", lambda: (b"hug", {})),
+        Case(
+            "bytes",
+            lambda: ("中中".encode(), {(b"\xb8", b"\xad"): 0, (b"\xe4", b"\xb8\xad"): 1}),
+        ),
     ),
     wrong=(
         WrongAnswer(
@@ -304,6 +503,11 @@ RANK = Exercise(
             "It takes the pair that stands first in the piece. The training took the pair that is "
             "first in the list.",
             _leftmost,
+        ),
+        WrongAnswer(
+            "the order of the dictionary",
+            "A dictionary has an order of its own. What counts is the place that it gives.",
+            _as_it_comes,
         ),
         WrongAnswer(
             "the longest token that fits",
@@ -327,7 +531,7 @@ RANK = Exercise(
             _fewest,
         ),
     ),
-    variants=(_by_lookup,),
+    variants=(_by_the_list,),
     spared=_NO_TENSORS,
 )
 
@@ -452,63 +656,6 @@ STREAM = Exercise(
     spared=_NO_TENSORS,
 )
 
-# --- digits ---------------------------------------------------------------------------------------
-
-
-def _digits(number: str) -> list[str]:
-    return [number[max(0, end - 3) : end] for end in range(len(number), 0, -3)][::-1]
-
-
-def _digits_by_first(text: str) -> list[str]:
-    head = len(text) % 3
-    rest = [text[k : k + 3] for k in range(head, len(text), 3)]
-    return ([text[:head]] if head else []) + rest
-
-
-def _number_case(name: str, text: str) -> Case:
-    return Case(name, lambda: (text,))
-
-
-DIGITS = Exercise(
-    "Digits from the right",
-    oracle=_digits,
-    cases=(
-        *(_number_case(f"{n} digits", "9876543210123"[:n]) for n in (7, 4, 3, 6, 1, 2, 5, 9, 13)),
-        _number_case("no digits", ""),
-        _number_case("zeros in front", "0001"),
-        _number_case("zeros at the end", "1000"),
-    ),
-    wrong=(
-        WrongAnswer(
-            "from the left",
-            "Then thousands and units share a piece, in a way that depends on the length.",
-            lambda text: [text[k : k + 3] for k in range(0, len(text), 3)],
-        ),
-        WrongAnswer(
-            "an empty piece in front",
-            "If the length is a multiple of three there is no shorter piece.",
-            lambda text: [text[: len(text) % 3], *_digits(text[len(text) % 3 :])],
-        ),
-        WrongAnswer(
-            "the pieces in reverse",
-            "The pieces joined are the number: the first one stands in front.",
-            lambda text: _digits(text)[::-1],
-        ),
-        WrongAnswer(
-            "the value instead of the digits",
-            "Zeros in front are text too, and must come back when the pieces are joined.",
-            lambda text: f"{int(text):,}".split(",") if text else [],
-        ),
-        WrongAnswer(
-            "each digit alone",
-            "Up to three digits go together here.",
-            lambda text: list(text),
-        ),
-    ),
-    variants=(_digits_by_first,),
-    spared=_NO_TENSORS,
-)
-
 # --- share, bpb -----------------------------------------------------------------------------------
 
 
@@ -597,9 +744,9 @@ EXERCISES = {
     "bytes": BYTES,
     "next": NEXT,
     "merge": MERGE,
+    "train": TRAIN,
     "rank": RANK,
     "stream": STREAM,
-    "digits": DIGITS,
     "share": SHARE,
     "bpb": BPB,
 }

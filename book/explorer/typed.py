@@ -77,7 +77,7 @@ class TypedTokens(anywidget.AnyWidget):  # type: ignore[misc]
         super().__init__(
             page='<div class="tp-typed">'
             f'<p class="tp-title">{escape(title)}</p>'
-            '<label class="tp-field"><span>your text</span> '
+            f'<label class="tp-field"><span>your text, up to {LONGEST} characters</span> '
             f'<textarea rows="2" maxlength="{LONGEST}" spellcheck="false" autocapitalize="off" '
             f'autocomplete="off" disabled>{escape(text)}</textarea></label>'
             f'<div class="tp-controls">{control_html(slider)}</div>'

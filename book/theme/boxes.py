@@ -79,7 +79,7 @@ _MARGINS = re.compile(r"(In each of the runs with seeds .*|Computed):$")
 
 
 def fold_boxes(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Admonitions with the class `dropdown` and hidden code become folds."""
+    """Admonitions with the class `dropdown` and hidden code become folds, their lines one run."""
     if app.builder.format != "html":
         return
     for box in list(doctree.findall(nodes.Admonition)):
@@ -100,6 +100,12 @@ def fold_boxes(app: Sphinx, doctree: nodes.document, page: str) -> None:
         # What the code shows comes first, then the line behind which the code is.
         cell.remove(hidden)
         cell.append(made)
+    # The line is a flex box, in which code or a formula between words would be a column of its own.
+    for line in doctree.findall(FoldLine):
+        if len(line) > 1:
+            words = nodes.inline("", "", *line.children)
+            line.children = []
+            line += words
 
 
 def setup(app: Sphinx) -> None:

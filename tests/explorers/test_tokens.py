@@ -110,31 +110,36 @@ def test_an_emoji_has_four_bytes():
         0b11110000 | code >> 18,
         *(0b10000000 | code >> shift & 0b111111 for shift in (12, 6, 0)),
     ]
-    bits = np.array([[int(c) for c in f"{b:08b}"] for b in made], float)
-
-    def told(row, column):
-        kind = column < (2 if row else 5)
-        after = "fixed, says which kind of byte this is" if kind else "a bit of the code point"
-        return f"bit {7 - column} of byte {row + 1}: {after}"
-
+    shapes = {
+        f"column {k}": Text(k + 0.45, -0.45, "76543210"[k], role="quiet", small=True)
+        for k in range(8)
+    }
+    for row, byte in enumerate(made):
+        y, name = -1 - row, f"byte {row + 1}"
+        shapes[f"row {row + 1}"] = Text(-0.4, y - 0.4, name, anchor="end")
+        # What is left when the bits of the code point are set to zero is fixed.
+        free = 3 if row == 0 else 6
+        for column in range(8):
+            bit = 7 - column
+            is_free = bit < free
+            after = "a bit of the code point"
+            shapes[f"{name}, bit {bit}"] = Box(
+                column,
+                y - 0.8,
+                0.9,
+                0.8,
+                label="01"[byte >> bit & 1],
+                role="data" if is_free else "weight",
+                fill=0.15 if is_free else 0.45,
+                detail=f"bit {bit} of {name}: "
+                + (after if is_free else "fixed, says which kind of byte this is"),
+            )
     sentence = says(
-        "🙂 is code point U+{}F{}, which is {}. UTF-8 writes it as four bytes: F{} {}F {} {}.",
-        *(1, 642, code, 0, 9, 99, 82),
+        "🙂 is code point U+{}F{}, which is {}. UTF-8 writes it as four bytes: F{} {}F {} {}. "
+        "Fixed at the left: {}, {}, {}, {}.",
+        *(1, 642, code, 0, 9, 99, 82, 11110, 10, 10, 10),
     )
-    return Seen(
-        sentence,
-        Grid(
-            "bits of each byte",
-            bits,
-            [f"byte {k}" for k in (1, 2, 3, 4)],
-            list("76543210"),
-            text="{:.0f}",
-            detail=told,
-            xlabel="bit",
-            limits=(0, 1),
-            role="data",
-        ),
-    )
+    return Seen(sentence, Scene("bits of each byte", shapes, xlim=(-2.4, 8.2), ylim=(-5, 0)))
 
 
 # ---------------------------------------------------------------- five words
@@ -211,6 +216,69 @@ def test_three_merges_of_five_words():
     )
 
 
+@check_explorer("explore-merges", {"step": "5"})
+def test_after_four_merges_two_pairs_are_equally_frequent():
+    split = {
+        "hug": ["hug"],
+        "pug": ["p", "ug"],
+        "pun": ["pun"],
+        "bun": ["b", "un"],
+        "hugs": ["hug", "s"],
+    }
+    pairs = [
+        "h u",
+        "u g",
+        "p u",
+        "u n",
+        "b u",
+        "g s",
+        "h ug",
+        "p ug",
+        "ug s",
+        "p un",
+        "b un",
+        "hug s",
+    ]
+    left = {"p ug": ("pug", 5), "hug s": ("hugs", 5), "b un": ("bun", 4)}
+    shapes = {}
+    for row, (word, times) in enumerate(WORDS.items()):
+        shapes[f"{word} times"] = Text(0.9, -row - 0.5, f"{times} ×", anchor="end")
+        x = 1.2
+        for k, token in enumerate([*split[word], "", "", ""][:4]):
+            wide = 0.75 * max(len(token), 1)
+            shapes[f"{word} {k}"] = Box(
+                *(x, -row - 0.85, wide - 0.1, 0.7),
+                label=token,
+                role="data",
+                fill=0.12 + 0.33 * (len(token) > 1),
+                shown=token != "",
+                detail=f"{token}: stands in {word}, {times} times",
+            )
+            x += wide
+    return Seen(
+        says(
+            "{} merges. The last one made pun. The text has {} tokens. The most frequent pairs "
+            "are p ug and hug s, {} times each",
+            *(4, 10 + 10 + 12 + 8 + 10, 5),
+        ),
+        Scene("the words", shapes, xlim=(-0.4, 4.4), ylim=(-5, 0), width=200),
+        Grid(
+            "the pairs",
+            np.array([[left.get(pair, ("", np.nan))[1]] for pair in pairs], float),
+            pairs,
+            ["count"],
+            text="{:.0f}",
+            detail=lambda row, column: (
+                f"{pairs[row]}: {left[pairs[row]][1]} in {left[pairs[row]][0]}"
+                if pairs[row] in left
+                else f"{pairs[row]}: nowhere now"
+            ),
+            limits=(0, 30),
+            role="weight",
+        ),
+    )
+
+
 # ---------------------------------------------------------------- merges in their order
 
 
@@ -225,7 +293,7 @@ def test_parrots_after_three_merges():
             lines.append((after.split(), number))
     shown = lines[:4]
     shapes = {}
-    for row in range(8):
+    for row in range(7):
         there = row < len(shown)
         symbols, number = shown[row] if there else ([], 0)
         said = "letters" if row == 0 else f"merge {number}"
@@ -233,7 +301,7 @@ def test_parrots_after_three_merges():
             2.6, -row - 0.55, said, anchor="end", role="quiet", small=True, shown=there
         )
         x = 3.0
-        for k in range(9):
+        for k in range(10):
             seen = k < len(symbols)
             text = printed(bytes.fromhex(symbols[k])) if seen else "?"
             width = 0.18 + 0.72 * len(text)
@@ -254,7 +322,7 @@ def test_parrots_after_three_merges():
             "␣parrots, {} merges made, the last is number {}: " + " | ".join(last),
             *(3, shown[-1][1]),
         ),
-        Scene("", shapes, xlim=(0, 12), ylim=(-8, 0), width=330),
+        Scene("", shapes, xlim=(0, 12), ylim=(-7, 0), width=330),
     )
 
 

@@ -1,14 +1,8 @@
 """Chapter 17: what its exercises and questions print, and from where it is known."""
 
-import codecs
 import math
 
 from .texts import Code, Entries, Formula
-
-
-def decoded_in_parts():
-    """The decoder holds half a character back."""
-    return {"codecs": codecs}, ("", "早")
 
 
 def model(width, layers, rows):
@@ -17,20 +11,8 @@ def model(width, layers, rows):
 
 
 ENTRIES: Entries = {
-    ("ex-tokens-stream", 'codecs.getincrementaldecoder("utf-8")("replace")'): Code(
-        decoded_in_parts,
-        (
-            'codecs.getincrementaldecoder("utf-16")("replace")',
-            'codecs.getincrementaldecoder("latin-1")("replace")',
-        ),
-        of=lambda value, names: (value.decode(b"\xe6\x97"), value.decode(b"\xa9")),
-    ),
     ("ex-tokens-merge", "a + b"): Code(
         lambda: ({"a": b"u", "b": b"g"}, b"ug"), ("b + a", "(a, b)", "a")
-    ),
-    ("ex-tokens-digits", "len(number) % 3"): Code(
-        lambda: ({"number": "12345"}, 2),
-        ("len(number) // 3", "3 - len(number) % 3", "len(number)"),
     ),
     ("ex-tokens-share", "12d^2", "2Vd"): Formula(
         lambda: model(6, 24, 11), claim=r"P=@1+24\cdot @0", says=("24 layers of",)

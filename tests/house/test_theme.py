@@ -122,6 +122,10 @@ A note.
 Its answer.
 ```
 
+~~~{dropdown} Why does `re` read $W$ so?
+It does.
+~~~
+
 ```{admonition} Solution to [this](#a-page)
 :class: dropdown
 Deep.
@@ -181,11 +185,24 @@ def test_boxes_that_fold_are_details_whose_line_holds_no_link(written):
         ("tp-question", "A question"),
         ("admonition", "Solution to this"),
     ):
-        [found] = re.findall(rf'<details class="tp-fold {kind}[^"]*"[^>]*>\s*(.*?)</summary>', text)
+        found, *_ = re.findall(
+            rf'<details class="tp-fold {kind}[^"]*"[^>]*>\s*(.*?)</summary>', text
+        )
         assert re.sub("<[^>]*>", "", found) == line
         assert "<a" not in found
     assert "Deep." in text.partition("Solution to")[2].partition("</details>")[0]
     assert re.search(r'<body class="[^"]*tp-beside', text)
+
+
+def test_code_in_a_line_that_folds_stays_in_the_run_of_its_words(written):
+    [line] = re.findall(r"<summary>(?=<span>Why does)(.*?)</summary>", written["first"], re.S)
+    assert re.match(r"<span>Why does <code.*?re.*?</code> read ", line)
+    assert len(re.findall(r"<span[ >]", line)) == line.count("</span>")
+    depth, ends = 0, []
+    for tag in re.finditer(r"<(/?)span\b[^>]*>", line):
+        depth += -1 if tag[1] else 1
+        ends += [tag.end()] if depth == 0 else []
+    assert ends == [len(line.rstrip())], "one element holds the whole line"
 
 
 def test_hidden_code_comes_after_what_it_shows(written):

@@ -3,7 +3,8 @@
 import json
 import random
 import unicodedata
-from itertools import islice
+from collections import Counter
+from itertools import islice, pairwise
 
 import pytest
 import regex
@@ -87,6 +88,47 @@ def test_merges_and_ids_are_those_of_the_library(corpus, pattern):
         ids = ours.encode(text)
         assert ids == library.encode(text).ids
         assert ours.decode(ids) == text
+
+
+@pytest.mark.parametrize("corpus", CORPORA)
+def test_no_pair_is_more_frequent_than_the_one_that_was_merged_before_it(corpus):
+    texts = CORPORA[corpus]
+    times = Counter(piece for text in texts for piece in cut(text))
+    split = {piece: [bytes([b]) for b in piece.encode()] for piece in times}
+    found = []
+    for pair in train_bpe(texts, 300):
+        found.append(
+            sum(n * list(pairwise(split[piece])).count(pair) for piece, n in times.items())
+        )
+        split = {piece: merge(tokens, pair) for piece, tokens in split.items()}
+    assert found == sorted(found, reverse=True)
+    assert found[0] > found[-1]
+
+
+def test_learned_merges_by_their_places_are_the_list_from_its_beginning_to_its_end():
+    """What the exercise on encoding says: the smallest place is the next merge that does any."""
+    rng = random.Random(2)
+    for _ in range(60):
+        texts = ["".join(rng.choices("abc", k=rng.randint(3, 12))) for _ in range(6)]
+        merges = train_bpe(texts, 30, split=lambda text: [text])
+        rank = {pair: place for place, pair in enumerate(merges)}
+        for _ in range(10):
+            word = bytes(rng.choices(b"abc", k=10))
+            tokens = [bytes([b]) for b in word]
+            for pair in merges:
+                tokens = merge(tokens, pair)
+            assert apply_merges(word, rank) == tokens
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_no_piece_holds_a_letter_and_a_mark_behind_it(name):
+    for text in ["e\u0301", "सभी", "मनुष्य", "Cafe\u0301s, उन्हें"]:
+        pieces = cut(text, name)
+        assert "".join(pieces) == text
+        assert len(pieces) > 1
+        for piece in pieces:
+            kinds = "".join(unicodedata.category(sign)[0] for sign in piece)
+            assert "LM" not in kinds
 
 
 @pytest.mark.parametrize("name", PATTERNS)

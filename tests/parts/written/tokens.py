@@ -1,7 +1,8 @@
 """Chapter 17: answers to its exercises that the checkers do not know."""
 
 import codecs
-import re
+from collections import defaultdict
+from itertools import pairwise
 
 from . import Right, Wrong
 
@@ -44,19 +45,116 @@ def stops_early(tokens, pair):
     return out
 
 
+# train
+def by_replacing_in_strings(words, num_merges):
+    # The published program: tokens with blanks between them, in one string for each word.
+    texts = {" ".join(f"{b:02x}" for b in word): n for word, n in words.items()}
+    merges = []
+    for _ in range(num_merges):
+        counts = defaultdict(int)
+        for text, n in texts.items():
+            symbols = text.split()
+            for a, b in pairwise(symbols):
+                counts[a, b] += n
+        if not counts:
+            break
+        most = max(counts.values())
+        a, b = min(
+            (p for p in counts if counts[p] == most), key=lambda p: [bytes.fromhex(x) for x in p]
+        )
+        new = {}
+        for text, n in texts.items():
+            symbols, out = text.split(), []
+            while symbols:
+                if symbols[:2] == [a, b]:
+                    out.append(a + b)
+                    symbols = symbols[2:]
+                else:
+                    out.append(symbols.pop(0))
+            new[" ".join(out)] = n
+        texts = new
+        merges.append((bytes.fromhex(a), bytes.fromhex(b)))
+    return merges
+
+
+def with_corrected_counts(words, num_merges):
+    split = {word: [word[k : k + 1] for k in range(len(word))] for word in words}
+    counts, where = defaultdict(int), defaultdict(set)
+
+    def note(word, sign):
+        for pair in pairwise(split[word]):
+            counts[pair] += sign * words[word]
+            where[pair].add(word)
+
+    for word in words:
+        note(word, 1)
+    merges = []
+    for _ in range(num_merges):
+        found = sorted((-n, pair) for pair, n in counts.items() if n)
+        if not found:
+            break
+        best = found[0][1]
+        merges.append(best)
+        for word in list(where[best]):
+            note(word, -1)
+            split[word] = by_while(split[word], best)
+            note(word, 1)
+    return merges
+
+
+def over_the_borders(words, num_merges):
+    # One long text, with the words side by side.
+    tokens = [bytes([b]) for word, n in words.items() for _ in range(n) for b in word]
+    merges = []
+    for _ in range(num_merges):
+        counts = defaultdict(int)
+        for pair in pairwise(tokens):
+            counts[pair] += 1
+        if not counts:
+            break
+        merges.append(min(counts, key=lambda p: (-counts[p], p)))
+        tokens = by_while(tokens, merges[-1])
+    return merges
+
+
+def only_what_stands_twice(words, num_merges):
+    merges = with_corrected_counts(words, num_merges)
+    split = {word: [bytes([b]) for b in word] for word in words}
+    for k, pair in enumerate(merges):
+        count = sum(n * list(pairwise(split[w])).count(pair) for w, n in words.items())
+        if count < 2:
+            return merges[:k]
+        split = {word: by_while(tokens, pair) for word, tokens in split.items()}
+    return merges
+
+
+def ties_by_the_new_token(words, num_merges):
+    split = {word: [bytes([b]) for b in word] for word in words}
+    merges = []
+    while len(merges) < num_merges:
+        counts = defaultdict(int)
+        for word, n in words.items():
+            for pair in pairwise(split[word]):
+                counts[pair] += n
+        if not counts:
+            return merges
+        merges.append(min(counts, key=lambda p: (-counts[p], -len(p[0] + p[1]), p)))
+        split = {word: by_while(tokens, merges[-1]) for word, tokens in split.items()}
+    return merges
+
+
 # rank
-def recursive(piece, merges):
-    def join(tokens, k):
-        if k == len(merges):
-            return tokens
-        return join(by_while(tokens, merges[k]), k + 1)
+def recursive(piece, rank):
+    def join(tokens):
+        known = sorted((rank[p], p) for p in pairwise(tokens) if p in rank)
+        return join(by_while(tokens, known[0][1])) if known else tokens
 
-    return join([piece[i : i + 1] for i in range(len(piece))], 0)
+    return join([piece[i : i + 1] for i in range(len(piece))])
 
 
-def by_scan(piece, merges):
+def by_scan(piece, rank):
     tokens = [bytes([b]) for b in piece]
-    for a, b in merges:
+    for a, b in sorted(rank, key=rank.get):
         k = 0
         while k < len(tokens) - 1:
             if tokens[k] == a and tokens[k + 1] == b:
@@ -65,18 +163,29 @@ def by_scan(piece, merges):
     return tokens
 
 
-def one_at_a_time_from_the_right(piece, merges):
+def one_place_after_the_other(piece, rank):
+    # The best pair at its first place only, then a new look: the same, place by place.
     tokens = [bytes([b]) for b in piece]
-    for a, b in merges:
+    while True:
+        places = [(rank[pair], k) for k, pair in enumerate(pairwise(tokens)) if pair in rank]
+        if not places:
+            return tokens
+        _, k = min(places)
+        tokens[k : k + 2] = [tokens[k] + tokens[k + 1]]
+
+
+def one_at_a_time_from_the_right(piece, rank):
+    tokens = [bytes([b]) for b in piece]
+    for a, b in sorted(rank, key=rank.get):
         for k in range(len(tokens) - 2, -1, -1):
             if tokens[k : k + 2] == [a, b]:
                 tokens[k : k + 2] = [a + b]
     return tokens
 
 
-def integers(piece, merges):
+def integers(piece, rank):
     tokens = list(piece)
-    for a, b in merges:
+    for a, b in sorted(rank, key=rank.get):
         tokens = by_while(tokens, (a, b))
     return tokens
 
@@ -114,44 +223,27 @@ def by_decoder(tokens):
     return [decode(token, k + 1 == len(tokens)) for k, token in enumerate(tokens)]
 
 
-# digits
-def by_regex(number):
-    return re.findall(r"\d{1,3}(?=(?:\d{3})*$)", number)
-
-
-def by_padding(number):
-    padded = "0" * (-len(number) % 3) + number
-    return [padded[k : k + 3] for k in range(0, len(padded), 3)]
-
-
-def commas(number):
-    return f"{int(number):,}".split(",")
-
-
-def reversed_groups(number):
-    back = number[::-1]
-    return [back[k : k + 3] for k in range(0, len(back), 3)][::-1]
-
-
 WRONG = [
     Wrong("tokens.merge", "the list itself is changed", in_place),
     Wrong(
         "tokens.merge", "replaced in the text, where a token may end like the pair", by_replacing
     ),
     Wrong("tokens.merge", "the last token lost", stops_early),
+    Wrong("tokens.train", "over the borders of words", over_the_borders),
+    Wrong("tokens.train", "what stands once is left", only_what_stands_twice),
+    Wrong("tokens.train", "of equals the longest token", ties_by_the_new_token),
     Wrong("tokens.rank", "from the right", one_at_a_time_from_the_right),
     Wrong("tokens.rank", "numbers for bytes", integers),
     Wrong("tokens.stream", "a buffer that is never given up", with_a_buffer),
     Wrong("tokens.stream", "what was shown is not taken back", joined_differences),
-    Wrong("tokens.digits", "padded with zeros", by_padding),
-    Wrong("tokens.digits", "commas", commas),
-    Wrong("tokens.digits", "each group turned round", reversed_groups),
 ]
 
 RIGHT = [
     Right("tokens.merge", "a list that is eaten up", by_while),
+    Right("tokens.train", "strings, as the published program has them", by_replacing_in_strings),
+    Right("tokens.train", "counts that are corrected", with_corrected_counts),
     Right("tokens.rank", "recursion", recursive),
+    Right("tokens.rank", "one place after the other", one_place_after_the_other),
     Right("tokens.rank", "in place, merge by merge", by_scan),
     Right("tokens.stream", "the decoder of the standard library", by_decoder),
-    Right("tokens.digits", "a regular expression", by_regex),
 ]
