@@ -35,7 +35,12 @@ def short(w):
 
 @check_explorer(
     "explore-query",
-    {"query, first feature": "2", "query, second feature": "1", "softmax of": "key 3 masked"},
+    {
+        "query, first feature": "2",
+        "query, second feature": "1",
+        "softmax of": "key 3 masked",
+        "values are": "ten times the keys",
+    },
 )
 def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_two():
     first, second = math.e / (math.e + 1), 1 / (math.e + 1)
@@ -55,6 +60,8 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
         f"value {i + 1}": Dot(x, y, role="value", faint=i == 2)
         for i, (x, y) in enumerate([(10, 0), (0, 10), (0, 0)])
     }
+    corners["name 1"] = Text(10, -1.9, "value 1", role="value")
+    corners["name 2"] = Text(4.2, 10.9, "value 2", role="value")
     corners["triangle"] = Polygon([(10, 0), (0, 10), (0, 10)], role="value", faint=True)
     # What is masked is faint, by its name too.
     plane["name of key 3"] = Text(-0.6, -0.75, "key 3", role="key", faint=True)

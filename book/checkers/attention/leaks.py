@@ -49,6 +49,12 @@ def _sum_free(x: Tensor) -> Tensor:
     return x.cumsum(0) + (x - x.mean(1, keepdim=True)).flip(0).cumsum(0).flip(0)
 
 
+def _bend_free(x: Tensor) -> Tensor:
+    """Depends on how the later rows' first three features bend, and on nothing else of them."""
+    bend = x[:, :1] - 2 * x[:, 1:2] + x[:, 2:3]
+    return x.cumsum(0) + bend.flip(0).cumsum(0).flip(0)
+
+
 BLACK_BOXES: dict[str, Rows] = {
     "attention with a causal mask": _attend(
         lambda s: s.masked_fill(~past(s), -torch.inf).softmax(-1)
@@ -67,6 +73,7 @@ BLACK_BOXES: dict[str, Rows] = {
     "one row ahead, with a minus": lambda x: 2 * x - _shifted(1)(x),
     "the last row seen by the one before": _only(4),
     "differences of later features": _sum_free,
+    "second differences of later features": _bend_free,
     "a running sum with rounding noise": _rounding,
     "a constant": torch.ones_like,
 }
@@ -96,7 +103,7 @@ def _leaks_by_prefixes(f: Rows, x: Tensor) -> bool:
 def _leak_test(
     *,
     changed: Callable[[int], Iterator[int] | range] = lambda n: range(1, n),
-    by: Callable[[Tensor], Tensor] = lambda x: torch.arange(1.0, x.shape[1] + 1).to(x),
+    by: Callable[[Tensor], Tensor] = lambda x: draw(x.shape[1], seed=9).to(x),
     seen: Callable[[Tensor, int], Tensor] = lambda moved, j: moved[:j],
     limit: float = 1e-9,
     in_place: bool = False,
@@ -149,6 +156,11 @@ LEAKS = Exercise(
             "A function that looks at differences of features does not notice that. Change each "
             "feature by another amount.",
             _leak_test(by=torch.ones_like),
+        ),
+        WrongAnswer(
+            "changes in equal steps",
+            "Changes like 1, 2, 3 leave x0 - 2·x1 + x2 as it was. Take unrelated amounts.",
+            _leak_test(by=lambda x: torch.arange(1.0, x.shape[1] + 1).to(x)),
         ),
         WrongAnswer(
             "one feature changed",
