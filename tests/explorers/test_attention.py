@@ -133,7 +133,7 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
             text=lambda s: "−∞" if s < 0 else f"{s:.1f}",
             xlabel="token that is read",
             ylabel="token that reads",
-            limits=(0, 8),
+            limits=(-1, 8),
             role="ink",
         ),
         weights_of(
