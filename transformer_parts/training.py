@@ -32,13 +32,14 @@ class AdamW(torch.optim.Optimizer):
         lr: the learning rate.
         betas: how much of the running means of gradient and square is kept at a step.
         eps: added to the root of the second one.
-        weight_decay: every step takes this times the learning rate off each parameter.
+        weight_decay: every step takes this times the learning rate off each parameter,
+            as in torch; the paper multiplies it by the schedule alone.
 
     Raises:
         ValueError: if an argument is out of its range.
 
-    Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2;
-    the chapter on training, eq-train-adamw.
+    Source: Kingma and Ba 2015, algorithm 1; Loshchilov and Hutter 2019, algorithm 2, in
+    torch's form; the chapter on training, eq-train-adamw.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class AdamW(torch.optim.Optimizer):
         p.addcdiv_(m, root, value=-group["lr"] / (1 - beta1**t))
 
 
-# From notebooks/18_training.ipynb#warm-up-and-a-way-down
+# From notebooks/18_training.ipynb#warm-up-and-the-fall-after-it
 # Library version: adds errors for steps outside the run, and a run without warm-up.
 def cosine_schedule(step: int, steps: int, warmup: int = 0, last: float = 0.0) -> float:
     """The part of the peak learning rate at `step`, counted from 1.
@@ -97,14 +98,14 @@ def cosine_schedule(step: int, steps: int, warmup: int = 0, last: float = 0.0) -
         step: 1, 2, ..., steps.
         steps: how many there are.
         warmup: the step at which the climb ends; 0 for none.
-        last: the part that the cosine falls to.
+        last: the part that is left at the last step.
 
     Raises:
         ValueError: if step is not in 1..steps, warmup is negative, or last is not in
             [0, 1].
 
-    Source: Loshchilov and Hutter 2017, eq. 5, without restarts; the chapter on
-    training, eq-train-cosine.
+    Source: Loshchilov and Hutter 2017, eq. 5, without restarts, behind a linear climb;
+    the chapter on training, eq-train-cosine.
     """
     if not 1 <= step <= steps:
         raise ValueError(f"step must be in 1..{steps}, got {step}")
@@ -112,8 +113,10 @@ def cosine_schedule(step: int, steps: int, warmup: int = 0, last: float = 0.0) -
         raise ValueError(f"warmup must not be negative, got {warmup}")
     if not 0 <= last <= 1:
         raise ValueError(f"last must be in [0, 1], got {last}")
-    down = 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
-    return min(1.0, step / max(warmup, 1)) * (last + (1 - last) * down)
+    if step <= warmup:
+        return step / warmup
+    down = 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+    return last + (1 - last) * down
 
 
 # From notebooks/18_training.ipynb#a-gradient-that-is-too-long

@@ -88,28 +88,31 @@ EDGE = number(
 )
 
 
-# --- first ----------------------------------------------------------------------------------------
+# --- steady ---------------------------------------------------------------------------------------
 
-FIRST = choice(
-    "The first step of Adam",
-    right="B",
+STEADY = choice(
+    "Steady and restless",
+    right="C",
     because=(
-        "The corrected averages are g and g squared, so the quotient is the sign of g, and the "
-        "step is the rate. An eps of 1e-8 changes the fifth digit of the smaller one."
+        "For a constant gradient m and the root of v are equal, so each step is the rate: 100 "
+        "times 0.1. For 1 and -1 in turn v is 1, and m shakes between 1/19 and -1/19, so a step is "
+        "0.1 / 19 = 0.0053, forth and back."
     ),
     tempting={
         "A": (
             "steps in proportion to the gradient",
-            "That is SGD. Adam divides by the root of the mean square, so the scale cancels.",
+            "That is SGD. Adam divides by the root of the mean square, so the size of a gradient "
+            "cancels.",
         ),
-        "C": (
-            "the correction of m forgotten",
-            "m is a tenth of the gradient, but the bias correction divides by 1 - 0.9.",
+        "B": (
+            "the sign of each gradient taken",
+            "That is so at the first step only. Later m averages: gradients that contradict each "
+            "other nearly cancel in it, and v does not see their signs.",
         ),
         "D": (
-            "both corrections forgotten",
-            "With beta2 = 0.999 the root of v is about a thirtieth of the gradient, not a third, "
-            "and the corrections make both averages whole again.",
+            "a step of the rate whatever the gradients",
+            "The rate is the step for gradients that agree. Those of the second parameter change "
+            "sign, and so do its steps.",
         ),
     },
 )
@@ -519,7 +522,7 @@ DIAGNOSE = choice(
     tempting={
         "B": (
             "the lowest loss taken for the sound one",
-            "0.000 is below what a perfect memory of these rows reaches, so the answer leaks in.",
+            "0.00 is below what a perfect memory of these rows reaches, so the answer leaks in.",
         ),
         "C": (
             "a loss that stands still taken for a missing context",
@@ -544,106 +547,133 @@ def _gigabytes(each: float) -> float:
     return _PARAMETERS * each / 1e9
 
 
+def _on_one_of_eight(whole: float, divided: float) -> float:
+    return _gigabytes(whole + divided / 8)
+
+
 MEMORY = number(
-    "Memory for seven billion",
-    value=functools.partial(_gigabytes, 16),
+    "Seven billion on eight devices",
+    value=functools.partial(_on_one_of_eight, 4, 12),
     within=0.02,
-    because="16 bytes a parameter make {value} GB: 2 and 2 for weight and gradient, and three "
-    "times 4.",
+    because="2 bytes each for weight and gradient, and an eighth of three times 4, are 5.5 bytes a "
+    "parameter: {value} GB.",
     wrong=[
         WrongNumber(
-            "the weights alone",
-            "That is enough to run the model, not to train it.",
-            lambda: _gigabytes(2),
+            "nothing divided",
+            "That is what one device alone would need. Copy, m and v are divided among eight.",
+            lambda: _on_one_of_eight(16, 0),
         ),
         WrongNumber(
-            "weights and gradients alone",
-            "AdamW keeps two averages for each parameter, and there is the 32-bit copy.",
-            lambda: _gigabytes(4),
+            "everything divided",
+            "Weights and gradients are on every device as a whole.",
+            lambda: _on_one_of_eight(0, 16),
+        ),
+        WrongNumber(
+            "the gradients divided too",
+            "Each device has the gradients of its own batch, all of them.",
+            lambda: _on_one_of_eight(2, 14),
+        ),
+        WrongNumber(
+            "the copy not divided",
+            "The 32-bit copy is needed for the step alone, and is divided like m and v.",
+            lambda: _on_one_of_eight(8, 8),
         ),
         WrongNumber(
             "no 32-bit copy",
             "Steps are too small for 16 bits to hold them, so a copy of the weights in 32 bits is "
-            "kept.",
-            lambda: _gigabytes(12),
+            "kept, an eighth of it on each device.",
+            lambda: _on_one_of_eight(4, 8),
         ),
         WrongNumber(
             "the gradients forgotten",
             "Each parameter has a gradient, 2 bytes here.",
-            lambda: _gigabytes(14),
+            lambda: _on_one_of_eight(2, 12),
         ),
         WrongNumber(
-            "everything in 16 bits",
-            "The copy and both averages are kept in 32 bits.",
-            lambda: _gigabytes(10),
+            "the optimizer forgotten",
+            "An eighth of the copy, of m and of v is on each device as well.",
+            lambda: _on_one_of_eight(4, 0),
         ),
         WrongNumber(
-            "everything in 32 bits, with a copy",
+            "everything in 32 bits",
             "Weight and gradient take 2 bytes each here.",
-            lambda: _gigabytes(20),
+            lambda: _on_one_of_eight(8, 12),
         ),
         WrongNumber(
             "bits for bytes",
             "These are gigabits: a byte has 8 bits.",
-            lambda: _gigabytes(128),
+            lambda: 8 * _on_one_of_eight(4, 12),
         ),
         WrongNumber(
             "powers of 1024",
             "That is in GiB. A gigabyte has 10^9 bytes.",
-            lambda: _PARAMETERS * 16 / 2**30,
+            lambda: _on_one_of_eight(4, 12) * 1e9 / 2**30,
         ),
     ],
 )
 
 
-# --- days -----------------------------------------------------------------------------------------
+# --- budget ---------------------------------------------------------------------------------------
 
 
-def _days(
-    each: float = 6, mfu: float = 0.4, devices: float = 256, seconds: float = 86_400
+def _budget(
+    each: float = 6,
+    mfu: float = 0.4,
+    devices: float = 64,
+    tokens: float = 20,
+    seconds: float = 30 * 86_400,
 ) -> float:
-    return each * 7e9 * 2e12 / (devices * 1e15 * mfu) / seconds
+    """Billions of weights N with each * N * (tokens * N) FLOPs in the time that there is."""
+    flops: float = devices * 1e15 * mfu * seconds
+    return float((flops / (each * tokens)) ** 0.5 / 1e9)
 
 
-DAYS = number(
-    "How many days?",
-    value=_days,
+BUDGET = number(
+    "What size does the budget allow?",
+    value=_budget,
     within=0.02,
-    because="6 N D are 8.4e22 FLOPs, the machine does 1.02e17 in a second, and that makes {value} "
-    "days.",
+    because="The machine does 6.6e22 FLOPs in 30 days. With D = 20 N they are 120 N squared, which "
+    "makes {value} billion weights.",
     wrong=[
+        WrongNumber(
+            "full utilisation",
+            "At an MFU of 0.4 the machine does 0.4 of its peak.",
+            lambda: _budget(mfu=1),
+        ),
+        WrongNumber(
+            "the MFU on the wrong side",
+            "A lower utilisation means fewer FLOPs, not more.",
+            lambda: _budget(mfu=1 / 0.4),
+        ),
         WrongNumber(
             "the forward pass alone",
             "2 FLOPs a weight and token are for the forward pass; the backward pass takes twice "
             "that again.",
-            lambda: _days(each=2),
-        ),
-        WrongNumber(
-            "the backward pass alone",
-            "The forward pass takes 2 of the 6 FLOPs a weight and token.",
-            lambda: _days(each=4),
+            lambda: _budget(each=2),
         ),
         WrongNumber(
             "multiply-adds counted once",
             "A multiply-add is two FLOPs, so a weight and a token make 6 and not 3.",
-            lambda: _days(each=3),
+            lambda: _budget(each=3),
         ),
         WrongNumber(
-            "full utilisation",
-            "At an MFU of 0.4 the run takes 2.5 times as long as at the peak.",
-            lambda: _days(mfu=1),
+            "one token a weight",
+            "There are 20 tokens for each weight, so C is 120 N squared.",
+            lambda: _budget(tokens=1),
         ),
         WrongNumber(
-            "the MFU on the wrong side",
-            "A lower utilisation makes the run longer, not shorter.",
-            lambda: _days(mfu=1 / 0.4),
+            "the tokens",
+            "That is the number of tokens, in billions. The question is for the weights.",
+            lambda: 20 * _budget(),
         ),
         WrongNumber(
-            "one device", "That is for one device, and there are 256.", lambda: _days(devices=1)
+            "one device", "That is for one device, and there are 64.", lambda: _budget(devices=1)
         ),
-        WrongNumber("hours", "These are hours, 24 times the days.", lambda: _days(seconds=3600)),
         WrongNumber(
-            "seconds", "These are seconds, 86,400 times the days.", lambda: _days(seconds=1)
+            "one day", "That is for one day, and there are 30.", lambda: _budget(seconds=86_400)
+        ),
+        WrongNumber(
+            "not in billions", "That is the number of weights itself.", lambda: 1e9 * _budget()
         ),
     ],
 )
@@ -651,11 +681,11 @@ DAYS = number(
 
 EXERCISES = {
     "edge": EDGE,
-    "first": FIRST,
+    "steady": STEADY,
     "adamw": ADAMW,
     "schedule": SCHEDULE,
     "accumulate": ACCUMULATE,
     "diagnose": DIAGNOSE,
     "memory": MEMORY,
-    "days": DAYS,
+    "budget": BUDGET,
 }

@@ -34,7 +34,7 @@ def test_the_run_after_250_steps():
     taken = json.loads((MODEL / "snapshots.json").read_text())["steps"]
     loss = {one["step"]: one["loss"] for one in made["curve"]}
     now = next(one for one in taken if one["step"] == 250)
-    words = now["said"].split()[:14]
+    words = now["said"].split()[:11]
     said = " ".join(words)
     head = now["maps"][1][0]
     weights = np.full((13, 13), np.nan)
@@ -55,14 +55,15 @@ def test_the_run_after_250_steps():
         "june",
         ".",
     ]
-    lines = ["one bright morning leo ,", "anna and nora met . there", "was a silver"]
+    lines = ["one bright morning leo", ", anna and nora met .", "there"]
     assert " ".join(lines) == said
     shapes = {
         "curve": Curve([math.log10(s) for s in loss], [*loss.values()], role="data"),
         "now": Dot(math.log10(250), loss[250], size=3, role="gradient"),
         "loss": Text(0.1, 2.85, f"loss {loss[250]:.2f}", anchor="start", strong=True),
-        "line 3": Text(0, 0, "", shown=False),
     }
+    for step, at in loss.items():
+        shapes[f"step {step}"] = Dot(math.log10(step), at, size=0.8, role="data")
     for n, line in enumerate(lines):
         shapes[f"line {n}"] = Text(0.1, 1.72 - 0.32 * n, line, anchor="start", small=True)
     return Seen(
@@ -108,13 +109,13 @@ def test_the_surprise_of_somebody_who_guesses():
     s = math.log(len(ID))
     shapes = {
         "mean": Text(
-            8.4, 0.15, f"mean {s:.2f}, floor {sum(floor) / 18:.2f}", anchor="end", strong=True
+            8.4, 0.3, f"mean {s:.2f}, floor {sum(floor) / 18:.2f}", anchor="end", strong=True
         )
     }
     for row, low in enumerate(floor):
         word, y = story[54 + row], 18 - row
         shapes[f"bar {row}"] = Box(
-            0, y, s, 0.62, role="data",
+            0, y, s, 0.62, role="data", fill=0.7,
             detail=f"{word}: probability {1 / len(ID):.3f}, surprise {s:.2f}; in the language "
             f"{math.exp(-low):.3f}, {low:.2f}",
         )  # fmt: skip
@@ -124,24 +125,24 @@ def test_the_surprise_of_somebody_who_guesses():
             "these words",
             *(s, float(len(ID)), sum(floor) / 18, math.exp(sum(floor) / 18)),
         ),
-        Scene("", shapes, xlim=(-1.9, 8.5), ylim=(-0.3, 18.9)),
+        Scene("", shapes, xlim=(-1.9, 8.5), ylim=(-0.1, 18.8)),
     )
 
 
-@check_explorer("explore-valley", {"optimizer": "momentum", "learning rate": "0.05", "steps": "4"})
+@check_explorer("explore-valley", {"optimizer": "momentum", "learning rate": "0.005", "steps": "4"})
 def test_four_steps_with_momentum():
     x, y, bx, by = 1.0, 1.0, 0.0, 0.0
     path = [(x, y)]
     for _ in range(4):
-        bx, by = 0.9 * bx + x, 0.9 * by + 10 * y
-        x, y = x - 0.05 * bx, y - 0.05 * by
+        bx, by = 0.9 * bx + x, 0.9 * by + 100 * y
+        x, y = x - 0.005 * bx, y - 0.005 * by
         path.append((x, y))
-    path += [path[-1]] * 16
+    path += [path[-1]] * 96
     turns = [math.tau * k / 48 for k in range(49)]
     levels = {
         f"level {v}": Curve(
             [math.sqrt(2 * v) * math.cos(a) for a in turns],
-            [math.sqrt(v / 5) * math.sin(a) for a in turns],
+            [math.sqrt(v / 50) * math.sin(a) for a in turns],
             role="quiet",
         )
         for v in (0.02, 0.1, 0.4, 1.0)
@@ -149,7 +150,7 @@ def test_four_steps_with_momentum():
     return Seen(
         says(
             "momentum at rate {}: after {} steps at ({}, {}), loss {}",
-            *(0.05, 4, x, y, (x**2 + 10 * y**2) / 2),
+            *(0.005, 4, x, y, (x**2 + 100 * y**2) / 2),
         ),
         Scene(
             "",
@@ -162,7 +163,7 @@ def test_four_steps_with_momentum():
             ylim=(-1.2, 1.2),
             axes="box",
             xlabel="x",
-            ylabel="y, ten times steeper",
+            ylabel="y, a hundred times steeper",
         ),
     )
 
@@ -199,36 +200,48 @@ def small_run(seed, lr, warmup):
 
 @check_explorer("explore-rate", {"warm-up": "10 steps"})
 def test_the_loss_against_the_rate_with_a_warm_up():
-    rates = (1e-3, 3e-3, 1e-2, 3e-2, 5e-2)
+    rates = (0.003, 0.007, 0.015, 0.025, 0.05)
     ends = np.array([[small_run(seed, lr, 10) for lr in rates] for seed in range(3)])
-    mean = ends.mean(0)
+    mean, x = ends.mean(0), np.log10(rates)
+    assert mean.argmin() == 3
+    shapes = {
+        "mean": Curve(x, mean, role="data"),
+        "best": Dot(x[3], mean[3], size=2.5, role="good"),
+        "said": Text(x[3], mean[3] - 0.12, f"{mean[3]:.2f}", strong=True),
+    }
+    for seed, k in itertools.product(range(3), range(5)):
+        name = f"seed {seed} at {rates[k]:g}"
+        shapes[name] = Dot(x[k], ends[seed, k], size=1.4, role="quiet")
     return Seen(
         says(
-            "Warm-up: {} steps. The best of these rates is {}, with a loss of {}. At {} it is {}; "
-            "at {} it is {}, from {} to {}",
-            *(10, 0.03, mean[3], 0.001, mean[0], 0.05, mean[4], ends[:, 4].min(), ends[:, 4].max()),
+            "Warm-up: {} steps. The best of these rates is {}, with a mean loss of {}. At {} it is "
+            "{}; at {} it is {}, from {} to {}",
+            *(10, 0.025, mean[3], 0.003, mean[0], 0.05, mean[4]),
+            *(ends[:, 4].min(), ends[:, 4].max()),
         ),
-        Lines(
-            "loss after 40 steps",
-            rates,
-            {f"seed {seed}": ends[seed] for seed in range(3)},
-            "learning rate",
-            "loss (nats per word)",
-            xscale="log",
+        Scene(
+            "loss after 40 steps: three seeds (dots) and their mean",
+            shapes,
+            xlim=(-2.6, -1.22),
+            ylim=(1.0, 2.65),
+            axes="box",
+            xlabel="learning rate",
+            ylabel="loss (nats per word)",
+            xticks=[(at, f"{lr:g}") for at, lr in zip(x, rates, strict=True)],
         ),
     )
 
 
 @check_explorer(
     "explore-schedule",
-    {"way down": "line", "steps of warm-up": "20", "share at the end": "0.3"},
+    {"fall": "line", "steps of warm-up": "20", "share at the end": "0.3"},
 )
 def test_a_line_down_to_a_third():
     steps = np.arange(1, 101)
-    rate = np.minimum(1, steps / 20) * (0.3 + 0.7 * (101 - steps) / 100)
+    rate = np.where(steps <= 20, steps / 20, 0.3 + 0.7 * (100 - steps) / 80)
     return Seen(
         says(
-            "line, warm-up over {} of {} steps, down towards {}: the first step has {} of the "
+            "line, warm-up over {} of {} steps, down to {}: the first step has {} of the "
             "peak, step {} has {}, the last {}. On average {}",
             *(20, 100, 0.3, rate[0], 50, rate[49], rate[99], rate.mean()),
         ),

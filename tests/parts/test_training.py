@@ -1,14 +1,21 @@
 """AdamW, the cosine and clipping, against torch's own."""
 
+import itertools
 import math
+from collections import Counter
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from book.own.recipe import Recipe, schedule
+from book.chapters import ROOT
+from book.facts import fact
+from book.own.recipe import Recipe, new_model, schedule
+from book.own.tokens import ID
+from book.stories import stories
 from transformer_parts import training as ours
 
 F64 = torch.float64
@@ -104,19 +111,121 @@ def test_adamw_refuses(wrong, message):
 
 
 @pytest.mark.parametrize("last", [0.0, 0.1, 1.0])
-def test_the_cosine_is_torchs(last):
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    official = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=30, eta_min=last)
+@pytest.mark.parametrize("warmup", [1, 2, 7])
+def test_climb_and_cosine_are_torchs(last, warmup):
+    """LinearLR up to the peak at step `warmup`, then CosineAnnealingLR to the last step."""
+
+    def sgd():
+        return torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+
+    schedulers = torch.optim.lr_scheduler
+    up = schedulers.LinearLR(sgd(), 1 / warmup, 1.0, max(warmup - 1, 1))
+    down = schedulers.CosineAnnealingLR(sgd(), T_max=30 - warmup, eta_min=last)
     for step in range(1, 31):
-        assert math.isclose(ours.cosine_schedule(step, 30, last=last), official.get_last_lr()[0])
-        optimizer.step(), official.step()
+        now = up if step < warmup else down
+        got = ours.cosine_schedule(step, 30, warmup, last)
+        assert math.isclose(got, now.get_last_lr()[0], abs_tol=1e-12)
+        now.optimizer.step(), now.step()
 
 
-def test_the_book_s_own_recipe_has_this_schedule():
+def test_without_a_warm_up_the_fall_begins_at_the_first_step():
+    assert ours.cosine_schedule(1, 4) == 0.5 * (1 + math.cos(math.pi / 4))
+    assert [ours.cosine_schedule(step, 3, warmup=3) for step in (1, 2, 3)] == [1 / 3, 2 / 3, 1.0]
+    assert ours.cosine_schedule(2, 2, warmup=5) == 0.4
+
+
+def test_the_book_s_own_recipe_multiplies_climb_and_cosine():
+    """The chapter says so: its peak is a little below one, where the usual form reaches it."""
     recipe = Recipe()
     for step in (1, 2, 99, 100, 101, 1500, 3000):
-        mine = ours.cosine_schedule(step, recipe.steps, recipe.warmup, recipe.last)
+        half = (1 + math.cos(math.pi * (step - 1) / recipe.steps)) / 2
+        mine = min(1, step / recipe.warmup) * (recipe.last + (1 - recipe.last) * half)
         assert math.isclose(mine, schedule(recipe, step - 1))
+    assert ours.cosine_schedule(100, recipe.steps, recipe.warmup, recipe.last) == 1.0
+    assert 0.99 < max(schedule(recipe, step) for step in range(recipe.steps)) < 0.999
+
+
+def small_model_and_batch():
+    """The small model of the chapter and the batch of its exercise on what is broken."""
+    assert torch.get_default_dtype() == F64  # the chapter draws its weights in it
+    recipe = Recipe(d_model=32, num_layers=1, num_heads=2, d_ff=64)
+    told = stories("train 0")
+    rows = torch.tensor([[ID[w] for w in next(told).words[:17]] for _ in range(8)])
+    return new_model(recipe), rows
+
+
+def blinded(model):
+    """Its attention adds nothing."""
+    for name, p in model.named_parameters():
+        if name.endswith("out_proj.weight"):
+            p.data.zero_()
+            p.requires_grad_(False)
+    return model
+
+
+def overfitted(model, rows, target, steps):
+    params = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(params, 1e-2, (0.9, 0.95), weight_decay=0.0)
+    losses = []
+    for _ in range(steps):
+        loss = F.cross_entropy(model(rows[:, :-1]).mT, target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.fixture
+def in_float64():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(F64)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.mark.usefixtures("in_float64")
+def test_the_losses_of_the_four_who_overfit_a_batch():
+    """The numbers that the exercise on what is broken prints, found anew."""
+    text = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
+    model, rows = small_model_and_batch()
+    unshifted = overfitted(model, rows, rows[:, :-1], 150)
+    model, _ = small_model_and_batch()
+    blind = overfitted(blinded(model), rows, rows[:, 1:], 250)
+    model, _ = small_model_and_batch()
+    sound = overfitted(model, rows, rows[:, 1:], 150)
+    pairs, firsts = Counter(), Counter()
+    for row in rows.tolist():
+        pairs.update(itertools.pairwise(row))
+        firsts.update(row[:-1])
+    best = -sum(n * math.log(n / firsts[a]) for (a, _), n in pairs.items()) / 128
+    assert abs(blind[-1] - best) < 0.005
+    assert f"from {unshifted[0]:.1f} to {unshifted[-1]:.2f}, **(2)** from" in text
+    assert f"**(2)** from {blind[0]:.1f} to {best:.2f}, and no lower ever" in text
+    assert f"**(3)** from {sound[0]:.1f} to {sound[0]:.1f}, **(4)** from" in text
+    assert f"**(4)** from {sound[0]:.1f} to {sound[-1]:.2f}. The causes" in text
+
+
+def test_bfloat16_is_as_coarse_as_the_section_on_the_z_loss_says():
+    for x in (64.0, 100.0, 127.0):
+        one = torch.tensor(x, dtype=torch.bfloat16)
+        assert torch.nextafter(one, torch.tensor(200.0, dtype=torch.bfloat16)) - one == 0.5
+    tiny = torch.tensor(2.9e-8).to(torch.float16)
+    assert tiny == 0 < torch.tensor(3.1e-8).to(torch.float16)  # where fp16 needs loss scaling
+
+
+def test_palms_two_utilisations():
+    """6 N r / R from its published numbers is the one without attention."""
+    n, r = fact("palm-mfu-without", "parameters"), fact("palm-mfu-without", "tokens_per_second")
+    peak = fact("palm-mfu-without", "chips") * fact("palm-mfu-without", "tflops") * 1e12
+    share = 100 * 6 * n * r / peak
+    assert round(share, 1) == fact("palm-mfu-without", "mfu") < fact("palm-mfu", "mfu")
+
+
+def test_tokens_for_each_weight():
+    per = fact("chinchilla-size", "trillions") * 1000 / fact("chinchilla-size", "billions")
+    assert math.isclose(per, 20)
+    assert round(1000 / fact("llama-sizes", "parameters_in_billions"), -1) == 150
 
 
 @pytest.mark.parametrize(
