@@ -1,86 +1,42 @@
 """Protects the X-ray page: its numbers are torch's, and it works for everyone who reads it."""
 
-import base64
 import json
 import random
 import re
 from collections import Counter
 from itertools import islice
 
-import numpy as np
 import pytest
 import torch
 from axe import complaints
 from looking import OVERFLOW, UNFOLD
 from test_fast import weight
-from visiting import Visitor
+from xraying import AGREED, LOAD, PACKED, PAGE, ready, texts, unpacked, with_faults
 
 from book import xray
 from book.own import own_model
 from book.stories import BEGIN, VOCABULARY, NotOfTheLanguageError, follow, stories
 from book.xray.compute import seen
 
-PAGE = "book/pages/xray.html"
-LOAD = re.compile("Load the model")
-AGREED = 1e-4
-
-
-def ready(page):
-    page.get_by_role("button", name=LOAD).click()
-    page.wait_for_selector(".tp-xray textarea")
-    return page
-
-
-@pytest.fixture(scope="module")
-def live(browser, served, built):
-    """The page with the model loaded, for tests that only compute."""
-    visitor = Visitor(browser, served, built)
-    yield ready(visitor.open(PAGE))
-    heard = visitor.heard()
-    visitor.close()
-    assert heard == []
-
-
-@pytest.fixture(scope="module")
-def model():
-    return own_model()
-
-
-def texts(number):
-    """Stories, beginnings of stories, and random words, of many lengths; with a head to put off."""
-    rng = random.Random("X-ray")
-    known = stories("X-ray")
-    for n in range(number):
-        if n % 2:
-            words = rng.choices(VOCABULARY[3:], k=rng.randint(1, 60))
-        else:
-            words = list(next(known).words[1:])
-            words = words if n % 4 else words[: rng.randint(1, len(words))]
-        yield words, (rng.randrange(2), rng.randrange(4))
-
-
 # Numbers travel as bytes: logits, probabilities and maps of all heads.
-COMPUTE = """([words, off]) => {
+COMPUTE = (
+    f"([words, off]) => {{ {PACKED}"
+    + """
   const { model, run } = globalThis.tpXray;
   const numbers = words.map((w) => model.vocabulary.indexOf(w)), began = performance.now();
   const out = run(model, numbers, new Set(off)), took = performance.now() - began;
-  const packed = (data) => {
-    const bytes = new Uint8Array(Float32Array.from(data).buffer), parts = [];
-    for (let i = 0; i < bytes.length; i += 30000) {
-      parts.push(String.fromCharCode(...bytes.subarray(i, i + 30000)));
-    }
-    return btoa(parts.join(""));
-  };
   return {
     took, logits: packed(out.logits.data), probabilities: packed(out.probabilities.data),
     maps: out.maps.map((layer) => layer.map((head) => packed(head.data))),
     levels: out.levels.map(([name, p]) => [name, packed(p.data)]),
   };
 }"""
+)
 
 
-def unpacked(text, *shape):
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy()).view(*shape)
+@pytest.fixture(scope="module")
+def model():
+    return own_model()
 
 
 def differences(page, model, words, off=()):
@@ -108,11 +64,11 @@ def differences(page, model, words, off=()):
 # ---- the numbers
 
 
-def test_200_texts_give_what_torch_computes(live, model, record_property):
+def test_200_texts_give_what_torch_computes(loaded, model, record_property):
     worst, times, lengths = [0.0] * 4, [], []
     for words, head in texts(200):
         for off in ((), (head,)):
-            apart, took = differences(live, model, words, off)
+            apart, took = differences(loaded, model, words, off)
             worst = [max(pair) for pair in zip(worst, apart, strict=True)]
             times.append(took)
             assert max(apart) < AGREED, (words, off, apart)
@@ -140,7 +96,10 @@ FAULTS = {
         "y.data[at] = a * c - b * s",
         "y.data[at] = a * c + b * s",
     ),
-    "positions a hundredth too far apart": ("angle = i * base", "angle = 1.01 * i * base"),
+    "positions a hundredth too far apart": (
+        "angle = (from + i) * base",
+        "angle = 1.01 * (from + i) * base",
+    ),
     "another eps": ("square / n + eps", "square / n + 10 * eps"),
     "eps outside the root": (
         "1 / Math.sqrt(square / n + eps)",
@@ -149,33 +108,26 @@ FAULTS = {
     "no root of the width": ("row[j] = dot / root", "row[j] = dot"),
     "a gate without its sigmoid": ("g / (1 + Math.exp(-g)) * up", "g * up"),
     "no last norm": (
-        'normed(x, weights["model.norm.weight"], config.rms_norm_eps)',
+        'normed(x, weights["model.norm.weight"], config.rms_norm_eps, off.has("last norm"))',
         "x",
     ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_far_from_torch(visitor, model, fault):
+def test_a_planted_fault_is_far_from_torch(bench, model, fault):
     before, after = FAULTS[fault]
-    script = xray.script()
-    assert script.count(before) >= 1
-    broken = script.replace(before, after)
+    changes = [(before, after)]
     if fault.startswith("pairs"):
-        broken = broken.replace("b = x.data[at + half]", "b = x.data[at + 1]").replace(
-            "y.data[at + half] =", "y.data[at + 1] ="
-        )
-    context = visitor.context()
-    context.route(
-        re.compile(r"/xray-\w+\.js$"),
-        lambda route: route.fulfill(body=broken, content_type="text/javascript"),
-    )
-    page = visitor.open(PAGE, context=context)
-    ready(page)
+        changes += [
+            ("b = x.data[at + half]", "b = x.data[at + 1]"),
+            ("y.data[at + half] =", "y.data[at + 1] ="),
+        ]
+    with_faults(bench, *changes)
     furthest = 0.0
     for words, head in islice(texts(8), 8):
         off = (head,) if "off" in fault else ()
-        furthest = max(furthest, *differences(page, model, words, off)[0])
+        furthest = max(furthest, *differences(bench, model, words, off)[0])
     assert furthest > AGREED
 
 
@@ -185,7 +137,7 @@ FOLLOW = """(texts) => texts.map((text) => {
 })"""
 
 
-def test_the_floor_is_that_of_the_language(live):
+def test_the_floor_is_that_of_the_language(loaded):
     rng = random.Random("floor")
     wanted, asked = [], []
     for n, story in enumerate(islice(stories("floor"), 300)):
@@ -200,7 +152,7 @@ def test_the_floor_is_that_of_the_language(live):
             wanted.append((None, follow(words)))
         except NotOfTheLanguageError as error:
             wanted.append((int(re.match(r"word (\d+)", str(error))[1]), None))
-    answers = live.evaluate(FOLLOW, asked)
+    answers = loaded.evaluate(FOLLOW, asked)
     kinds = Counter()
     for words, (at, chances), got in zip(asked, wanted, answers, strict=True):
         assert got["at"] == at, words
@@ -335,7 +287,7 @@ def test_it_is_worked_by_keyboard_alone(visitor):
     assert "head 1.0 switched off" in page.locator(".tp-xray-sum").inner_text()
     page.keyboard.press("Space")
     assert mean_of(page) == whole
-    page.keyboard.press("Shift+Tab")
+    page.get_by_role("button", name="head 1.0", exact=True).focus()
     page.keyboard.press("Enter")
     assert page.locator(".tp-xray-looks").inner_text().startswith("Under the words: the weights of")
 
