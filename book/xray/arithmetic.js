@@ -41,10 +41,11 @@ const CHAPTERS = {
   probabilities: ["15_decoder.html#equation-eq-dec-temperature", "Chapter 15 derives it: from logits to a token"],
 };
 
-// The tensors in their order. `columns` says what a column stands for, `mine` that a head has its own part.
+// The tensors in their order. `columns` says what a column stands for, `one` what a number is called where that
+// is no feature; `mine` that a head has its own part.
 const TENSORS = [
   { id: "tokens", group: "in", name: "tokens", is: "the number of each word", columns: "number", role: "data", chapter: "tokens" },
-  { id: "embedding", group: "in", name: "embeddings", is: "x = E[token]", columns: "feature", role: "data", chapter: "embedding" },
+  { id: "embedding", group: "in", name: "embedding", is: "x = E[token]", columns: "feature", role: "data", chapter: "embedding" },
   { id: "before", group: "attention", name: "stream", is: "x, as it arrives", columns: "feature", role: "data", chapter: "stream" },
   { id: "seen", group: "attention", name: "norm", is: "x̂ = x / rms(x) · γ", columns: "feature", role: "data", chapter: "norm" },
   { id: "q", group: "attention", name: "query", is: "q = W_q x̂", columns: "feature", role: "query", mine: true, chapter: "projection" },
@@ -52,8 +53,8 @@ const TENSORS = [
   { id: "v", group: "attention", name: "value", is: "v = W_v x̂", columns: "feature", role: "value", mine: true, chapter: "projection" },
   { id: "turnedQ", group: "attention", name: "rotated query", is: "q, turned by the position", columns: "feature", role: "query", mine: true, chapter: "rotation" },
   { id: "turnedK", group: "attention", name: "rotated key", is: "k, turned by the position", columns: "feature", role: "key", mine: true, chapter: "rotation" },
-  { id: "scores", group: "attention", name: "scores", is: "q · k / √d", columns: "word", role: "weight", mine: true, chapter: "scores" },
-  { id: "weights", group: "attention", name: "weights", is: "softmax of the scores", columns: "word", role: "weight", mine: true, chapter: "weights" },
+  { id: "scores", group: "attention", name: "scores", one: "Score", is: "q · k / √d", columns: "word", role: "weight", mine: true, chapter: "scores" },
+  { id: "weights", group: "attention", name: "weights", one: "Weight", is: "softmax of the scores", columns: "word", role: "weight", mine: true, chapter: "weights" },
   { id: "mixed", group: "attention", name: "head’s output", is: "Σ weight · v", columns: "feature", role: "value", mine: true, chapter: "head" },
   { id: "attention", group: "attention", name: "output projection", is: "W_o [all heads]", columns: "feature", role: "data", chapter: "heads" },
   { id: "middle", group: "feed-forward", name: "stream", is: "x + attention", columns: "feature", role: "data", chapter: "stream" },
@@ -64,8 +65,8 @@ const TENSORS = [
   { id: "down", group: "feed-forward", name: "down", is: "W_down h", columns: "feature", role: "data", chapter: "gating" },
   { id: "after", group: "feed-forward", name: "stream", is: "x + feed-forward", columns: "feature", role: "data", chapter: "stream" },
   { id: "last", group: "out", name: "last norm", is: "x̂ = x / rms(x) · γ", columns: "feature", role: "data", chapter: "norm" },
-  { id: "logits", group: "out", name: "logits", is: "z = E x̂", columns: "vocabulary", role: "data", chapter: "logits" },
-  { id: "probabilities", group: "out", name: "probabilities", is: "softmax(z / temperature)", columns: "vocabulary", role: "weight", chapter: "probabilities" },
+  { id: "logits", group: "out", name: "logits", one: "Logit", is: "z = E x̂", columns: "vocabulary", role: "data", chapter: "logits" },
+  { id: "probabilities", group: "out", name: "probabilities", one: "Probability", is: "softmax(z / temperature)", columns: "vocabulary", role: "weight", chapter: "probabilities" },
 ];
 const tensorOf = Object.fromEntries(TENSORS.map((t) => [t.id, t]));
 

@@ -76,7 +76,7 @@ function tensors(page) {
   const box = create("div", { className: "tp-xray-inside tp-xray-tensors" },
     create("p", { className: "tp-title", textContent: "Every number on the way" }),
     create("p", { textContent: "From top to bottom, the way of one word through the model. The strip of a tensor holds its numbers at that word: colored above zero, gray below, and the paler the nearer to zero. Open a tensor, and point at a number to see how it came about." }),
-    create("div", { className: "tp-xray-controls" }, create("label", { htmlFor: words.id }, "word ", words), layers, heads),
+    create("div", { className: "tp-xray-controls" }, create("label", { htmlFor: words.id, textContent: "word" }), words, layers, heads),
     create("div", { className: "tp-xray-flow" }, ...groups.map((g) => g.node)));
 
   // ---- the panel of the open tensor
@@ -151,6 +151,7 @@ function tensors(page) {
     heat.setAttribute("aria-label", `${row.name}, ${of.rows} words: arrow keys choose a number`);
     const count = row.columns === "word" ? state.at + 1 : of.columns;
     which.textContent = row.columns === "number" ? "" : `Its ${count === 1 ? "number" : `${count} numbers`} at “${word(state.at)}”:`;
+    numbers.classList.toggle("tp-xray-worded", named);
     numbers.setAttribute("aria-label", `The numbers at “${word(state.at)}”: arrow keys choose one`);
     numbers.hidden = row.columns === "number";
     numbers.replaceChildren(...(numbers.hidden ? [] : Array.from({ length: count }, (_, j) => {
@@ -174,9 +175,10 @@ function tensors(page) {
     if (follow) {
       const seenX = heat.clientWidth - cells.offsetLeft, seenY = heat.clientHeight - cells.offsetTop;
       if (wide * column < heat.scrollLeft || wide * (column + 1) > heat.scrollLeft + seenX) heat.scrollLeft = Math.max(0, wide * column - seenX / 2);
-      if (ROW * row < heat.scrollTop || ROW * (row + 1) > heat.scrollTop + seenY) heat.scrollTop = Math.max(0, ROW * row - seenY / 2);
+      if (ROW * row < heat.scrollTop || ROW * (row + 1) > heat.scrollTop + seenY) heat.scrollTop = ROW * Math.max(0, Math.round(row - seenY / ROW / 2));
       const cell = numbers.children[open.column];
-      if (cell) numbers.scrollTop += Math.min(0, cell.offsetTop - numbers.scrollTop) + Math.max(0, cell.offsetTop + cell.offsetHeight - numbers.scrollTop - numbers.clientHeight);
+      const above = cell && cell.offsetTop - numbers.scrollTop;
+      if (cell && (above < 0 || above + cell.offsetHeight > numbers.clientHeight)) numbers.scrollTop = cell.offsetTop - 3 * (cell.offsetHeight + 2) - 3;
     }
     answer.replaceChildren(...arithmetic(row, column));
     // What stands below must not move while the reader points at it.
@@ -185,9 +187,12 @@ function tensors(page) {
   }
   function arithmetic(row, column) {
     const tensor = tensorOf[open.id], value = view(open.id).at(row, column);
-    const { expression, why, terms, chapter: [to, title] } = explain(model, seen(), open.id, { layer: state.layer, head: state.head, row, column });
-    const named = tensor.columns === "number" ? "" : tensor.columns === "word" ? ` to “${word(column)}”` : tensor.columns === "vocabulary" ? ` of “${vocabulary[column]}”` : `, feature ${column}`;
-    const who = tensor.mine ? ` of head ${state.layer}.${state.head}` : ["in", "out"].includes(tensor.group) ? "" : ` in layer ${state.layer}`;
+    const { expression, why, terms, chapter: [to, derived] } = explain(model, seen(), open.id, { layer: state.layer, head: state.head, row, column });
+    const at = `“${word(row)}”`, who = tensor.mine ? ` of head ${state.layer}.${state.head}` : ["in", "out"].includes(tensor.group) ? "" : ` in layer ${state.layer}`;
+    const title = {
+      number: `Token ${row}, ${at}`, vocabulary: `${tensor.one} of “${vocabulary[column]}” after ${at}`,
+      word: `${tensor.one}${who} from ${at} to “${word(column)}”, word ${column}`, feature: `${tensor.name[0].toUpperCase()}${tensor.name.slice(1)}${who} at ${at}, feature ${column}`,
+    }[tensor.columns];
     const most = Math.max(...terms.map((t) => Math.abs(t[3])));
     const list = create("table", { className: "tp-xray-terms" }, create("tbody", {}, ...terms.map(([name, a, b, product]) => {
       const bar = create("span", { className: product < 0 ? "tp-xray-minus" : "" });
@@ -195,9 +200,9 @@ function tensors(page) {
       return create("tr", {}, create("th", { scope: "row", textContent: name }), create("td", { textContent: `${factor(a)} · ${factor(b)}` }), create("td", { textContent: written(product) }), create("td", {}, bar));
     })));
     return [
-      create("p", { className: "tp-xray-number" }, `${tensor.name[0].toUpperCase()}${tensor.name.slice(1)}${who} at “${word(row)}”${named}: `, create("b", { textContent: tensor.columns === "number" ? String(value) : written(value) })),
+      create("p", { className: "tp-xray-number" }, `${title}: `, create("b", { textContent: tensor.columns === "number" ? String(value) : written(value) })),
       ...(expression ? [create("p", { className: "tp-xray-expression" }, "= ", create("span", { textContent: expression }), " = ", create("b", { textContent: written(value) }))] : []),
-      create("p", {}, ...symbols(why), " ", create("a", { href: page.chapters + to, textContent: title }), "."),
+      create("p", {}, ...symbols(why), " ", create("a", { href: page.chapters + to, textContent: derived }), "."),
       ...(terms.length > 1 ? [create("p", { className: "tp-xray-caption", textContent: "The largest terms" }), list] : []),
     ];
   }

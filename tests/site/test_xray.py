@@ -243,6 +243,10 @@ def test_from_a_folder_it_works_too(visitor):
     page = ready(visitor.open("file:" + PAGE))
     page.get_by_role("button", name="random words, twice").click()
     assert page.locator(".tp-xray-sum").inner_text().startswith("40 words.")
+    page.locator(".tp-xray-flow li > button", has_text="head’s output").click()
+    assert "Head’s output of head 1.0" in page.locator(".tp-xray-number").inner_text()
+    page.get_by_role("button", name="Write a word").click()
+    assert page.locator(".tp-xray-wrote").inner_text().startswith("“")
 
 
 def test_a_model_that_does_not_arrive_is_said_and_asked_for_again(visitor):
@@ -362,6 +366,20 @@ def test_on_a_phone_it_is_used_by_touch_and_cannot_be_pushed_sideways(visitor, w
     page.get_by_label("Your text").fill("supercalifragilisticexpialidocious" * 3)
     page.get_by_text("is no word of the language").wait_for()
     assert page.evaluate(OVERFLOW) == []
+    # Short words leave the widest numbers alone in their tables.
+    page.get_by_label("Your text").fill("one sunny morning anna and ben met .")
+    page.get_by_text("8 words.").wait_for()
+    for button in ("a word by chance", "Write a word", "Write a word", "switch off RoPE"):
+        page.get_by_role("button", name=button, exact=True).tap()
+    assert page.evaluate(OVERFLOW) == []
+    tensors = page.locator(".tp-xray-flow li > button")
+    for n in range(tensors.count()):
+        if tensors.nth(n).get_attribute("aria-expanded") == "false":
+            tensors.nth(n).evaluate("(button) => button.click()")
+        assert page.evaluate(OVERFLOW) == [], tensors.nth(n).inner_text()
+    assert n == 22
+    page.locator(".tp-xray-numbers button").nth(7).tap()
+    assert "of “can” after" in page.locator(".tp-xray-number").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -372,6 +390,9 @@ def test_axe_finds_nothing_with_the_model_at_work(visitor, scheme, width):
     ready(page)
     page.get_by_role("button", name="random words, twice").click()
     page.get_by_role("button", name="switch off head 1.0").click()
+    page.locator(".tp-xray-flow li > button", has_text="rotated query").click()
+    page.get_by_role("button", name="a word by chance").click()
+    page.get_by_role("button", name="Write a word").click()
     page.get_by_label("Your text").fill("a dragon")
     page.get_by_text("is no word").wait_for()
     assert complaints(page, Counter()) == []
@@ -382,7 +403,7 @@ def test_on_paper_stand_the_words_and_the_pictures_and_no_buttons(visitor):
     page = ready(visitor.open(PAGE))
     page.get_by_role("button", name="switch off head 1.0").click()
     page.emulate_media(media="print")
-    for gone in ("textarea", ".tp-xray-examples", "figcaption button"):
+    for gone in ("textarea", ".tp-xray-examples", "figcaption button", ".tp-xray-inside"):
         assert not page.locator(f".tp-xray {gone}").first.is_visible(), gone
     for there in (".tp-xray-word", "table", "figure svg", ".tp-xray-sum"):
         assert page.locator(f".tp-xray {there}").first.is_visible(), there
