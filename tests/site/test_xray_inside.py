@@ -91,7 +91,7 @@ def apart(page, model, tokens, off=(), temperature=1.0):
 
 def test_every_tensor_is_that_of_torch_with_every_switch(loaded, model, record_property):
     worst = {}
-    for tokens in some(2):
+    for tokens in some(2, longest=24):
         plain = None
         for off in ((), *((name,) for name in SWITCHES), *TOGETHER):
             found = apart(loaded, model, tokens, off, 1.0 if off else 0.7)
@@ -252,16 +252,16 @@ DRAW = """([logits, how, seeds]) => {
 
 
 def misdrawn(page, model):
-    """How far drawn words are from their probabilities, in total variation, at three temperatures.
+    """How far drawn words are from their probabilities, in total variation, at two temperatures.
 
-    As far as 4000 draws of 206 words are by chance is 0.03 at most.
+    What 2000 draws of 206 words are away by chance is subtracted.
     """
     with torch.no_grad():
         logits = model(torch.tensor([[1, NUMBER["one"]]]))[0, -1] + torch.linspace(0, 2, 206)
     furthest = 0.0
-    for temperature in (0.5, 1.0, 1.6):
+    for temperature in (0.6, 1.6):
         how = {"greedy": False, "temperature": temperature}
-        drawn = page.evaluate(DRAW, [logits.tolist(), how, list(range(2000))])
+        drawn = page.evaluate(DRAW, [logits.tolist(), how, list(range(1000))])
         p = next_token_probs(logits, temperature)
         for words in (
             [w for pair in drawn for w in pair],

@@ -366,7 +366,7 @@ def test_it_runs_until_it_is_stopped_or_the_text_has_ended(page):
     page.locator(".tp-xray-text mark").nth(1).wait_for()
     press(page, "Pause")
     count = len(written(page))
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(450)
     assert len(written(page)) == count
     page.get_by_label("Your text").fill(" ".join(WORDS[1:]) + " good night")
     page.get_by_text("70 words.").wait_for()
@@ -375,7 +375,3 @@ def test_it_runs_until_it_is_stopped_or_the_text_has_ended(page):
     assert page.locator(".tp-xray-wrote").inner_text().endswith("With it the text has ended.")
     press(page, "Write a word")
     assert "The text has ended" in page.locator(".tp-xray-wrote").inner_text()
-    page.get_by_label("Your text").fill("kite " * 319)
-    page.get_by_text("319 words.").wait_for()
-    press(page, "Write a word")
-    assert "no place for more than 320 words" in page.locator(".tp-xray-wrote").inner_text()

@@ -38,7 +38,7 @@ def texts(number):
 # Numbers travel as bytes.
 PACKED = """
   const packed = (data) => {
-    const bytes = new Uint8Array(Float32Array.from(data).buffer), parts = [];
+    const bytes = new Uint8Array(new Float32Array(data).buffer), parts = [];
     for (let i = 0; i < bytes.length; i += 30000) {
       parts.push(String.fromCharCode(...bytes.subarray(i, i + 30000)));
     }
