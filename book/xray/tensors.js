@@ -85,12 +85,16 @@ function tensors(page) {
   const cells = create("div", { className: "tp-xray-cells" }, canvas, band, frame);
   const heat = create("div", { className: "tp-xray-heat", tabIndex: 0 }, create("div", { className: "tp-xray-corner" }), over, side, cells);
   heat.setAttribute("role", "group");
-  const answer = create("div", { className: "tp-xray-answer" }), numbers = create("div", { className: "tp-xray-numbers" });
-  answer.setAttribute("role", "status");
+  const spoken = create("div"), reasons = create("div"), answer = create("div", { className: "tp-xray-answer" }, spoken, reasons);
+  const numbers = create("div", { className: "tp-xray-numbers" });
+  spoken.setAttribute("role", "status");
   numbers.setAttribute("role", "group");
   const caption = create("p", { className: "tp-xray-caption" }), which = create("p", { className: "tp-xray-caption" });
   const panel = create("div", { className: "tp-xray-panel", id: "tp-xray-panel" }, answer, caption, heat, which, numbers);
 
+  // Which of the listed numbers is the chosen one.
+  const mine = () => (tensorOf[open.id].columns === "number" ? state.at : open.column);
+  const placeOf = (cell) => cell && { row: Number(cell.dataset.row), column: Number(cell.dataset.column) };
   function toggle(id) {
     open.id = open.id === id ? null : id;
     open.pointed = open.tall = null;
@@ -132,10 +136,12 @@ function tensors(page) {
     if (panel.parentElement !== row.item) row.item.append(panel);
     if (open.column >= of.columns) open.column = strongest();
     panel.dataset.role = row.role;
-    // Names of words stand on every column, numbers of features on every eighth.
-    const named = row.columns === "word" || row.columns === "vocabulary";
+    // Names of words stand on every column, numbers of features on every eighth. Tokens need no picture: of
+    // them the list shows one for each word.
+    const named = row.columns === "word" || row.columns === "vocabulary", listed = row.columns === "number";
     const room = box.clientWidth - 16 * SIDE - 30;
-    const wide = row.columns === "number" ? 40 : named ? ROW : Math.max(4, Math.min(ROW, Math.floor(room / of.columns)));
+    heat.hidden = caption.hidden = listed;
+    const wide = named ? ROW : Math.max(4, Math.min(ROW, Math.floor(room / of.columns)));
     open.wide = wide;
     paint(canvas, of, row.role, most);
     Object.assign(canvas.style, { width: `${wide * of.columns}px`, height: `${ROW * of.rows}px` });
@@ -146,21 +152,20 @@ function tensors(page) {
       return name;
     }));
     over.classList.toggle("tp-xray-named", named);
-    const what = named ? (row.columns === "word" ? "a column for each word that is looked at" : "a column for each word of the vocabulary") : row.columns === "number" ? "one number" : "a column for each feature";
+    const what = named ? (row.columns === "word" ? "a column for each word that is looked at" : "a column for each word of the vocabulary") : "a column for each feature";
     caption.replaceChildren(`The whole tensor: a row for each word, ${what}.`);
     heat.setAttribute("aria-label", `${row.name}, ${of.rows} words: arrow keys choose a number`);
-    const count = row.columns === "word" ? state.at + 1 : of.columns;
-    which.textContent = row.columns === "number" ? "" : `Its ${count === 1 ? "number" : `${count} numbers`} at “${word(state.at)}”:`;
-    numbers.classList.toggle("tp-xray-worded", named);
-    numbers.setAttribute("aria-label", `The numbers at “${word(state.at)}”: arrow keys choose one`);
-    numbers.hidden = row.columns === "number";
-    numbers.replaceChildren(...(numbers.hidden ? [] : Array.from({ length: count }, (_, j) => {
-      const x = of.at(state.at, j), short = x.toFixed(2).replace("-", "−");
-      const cell = create("button", { type: "button", className: `tp-l${Math.min(9, Math.floor(10 * shade(x, most)))}${x < 0 ? " tp-xray-minus" : ""}` },
-        create("small", { textContent: columnName(row, j) }), short === "−0.00" ? "0.00" : short);
-      cell.dataset.column = j;
+    const count = listed ? of.rows : row.columns === "word" ? state.at + 1 : of.columns;
+    which.textContent = listed ? "The number of each word:" : `Its ${count === 1 ? "number" : `${count} numbers`} at “${word(state.at)}”:`;
+    numbers.classList.toggle("tp-xray-worded", named || listed);
+    numbers.setAttribute("aria-label", listed ? "The numbers of all words: arrow keys choose one" : `The numbers at “${word(state.at)}”: arrow keys choose one`);
+    numbers.replaceChildren(...Array.from({ length: count }, (_, j) => {
+      const x = listed ? of.at(j, 0) : of.at(state.at, j), short = listed ? String(x) : x.toFixed(2).replace("-", "−");
+      const cell = create("button", { type: "button", className: `tp-l${listed ? 0 : Math.min(9, Math.floor(10 * shade(x, most)))}${x < 0 ? " tp-xray-minus" : ""}` },
+        create("small", { textContent: listed ? word(j) : columnName(row, j) }), short === "−0.00" ? "0.00" : short);
+      Object.assign(cell.dataset, listed ? { row: j, column: 0 } : { row: state.at, column: j });
       return cell;
-    })));
+    }));
     mark(true);
   }
   // The number that is chosen or pointed at, and its arithmetic.
@@ -169,18 +174,18 @@ function tensors(page) {
     Object.assign(frame.style, { left: `${wide * column}px`, top: `${ROW * row}px`, width: `${wide}px`, height: `${ROW}px` });
     Object.assign(band.style, { top: `${ROW * state.at}px`, height: `${ROW}px` });
     [...numbers.children].forEach((cell, j) => {
-      cell.setAttribute("aria-pressed", String(row === state.at && j === column));
-      cell.tabIndex = j === open.column ? 0 : -1;
+      cell.setAttribute("aria-pressed", String(Number(cell.dataset.row) === row && Number(cell.dataset.column) === column));
+      cell.tabIndex = j === mine() ? 0 : -1;
     });
     if (follow) {
       const seenX = heat.clientWidth - cells.offsetLeft, seenY = heat.clientHeight - cells.offsetTop;
       if (wide * column < heat.scrollLeft || wide * (column + 1) > heat.scrollLeft + seenX) heat.scrollLeft = Math.max(0, wide * column - seenX / 2);
       if (ROW * row < heat.scrollTop || ROW * (row + 1) > heat.scrollTop + seenY) heat.scrollTop = ROW * Math.max(0, Math.round(row - seenY / ROW / 2));
-      const cell = numbers.children[open.column];
+      const cell = numbers.children[mine()];
       const above = cell && cell.offsetTop - numbers.scrollTop;
       if (cell && (above < 0 || above + cell.offsetHeight > numbers.clientHeight)) numbers.scrollTop = cell.offsetTop - 3 * (cell.offsetHeight + 2) - 3;
     }
-    answer.replaceChildren(...arithmetic(row, column));
+    arithmetic(row, column);
     // What stands below must not move while the reader points at it.
     open.tall = Math.max(open.tall ?? 0, answer.scrollHeight);
     answer.style.minHeight = `${open.tall}px`;
@@ -199,12 +204,12 @@ function tensors(page) {
       bar.style.width = `${most ? 100 * Math.abs(product) / most : 0}%`;
       return create("tr", {}, create("th", { scope: "row", textContent: name }), create("td", { textContent: `${factor(a)} · ${factor(b)}` }), create("td", { textContent: written(product) }), create("td", {}, bar));
     })));
-    return [
+    spoken.replaceChildren(
       create("p", { className: "tp-xray-number" }, `${title}: `, create("b", { textContent: tensor.columns === "number" ? String(value) : written(value) })),
-      ...(expression ? [create("p", { className: "tp-xray-expression" }, "= ", create("span", { textContent: expression }), " = ", create("b", { textContent: written(value) }))] : []),
+      ...(expression ? [create("p", { className: "tp-xray-expression" }, "= ", create("span", { textContent: expression }), " = ", create("b", { textContent: written(value) }))] : []));
+    reasons.replaceChildren(
       create("p", {}, ...symbols(why), " ", create("a", { href: page.chapters + to, textContent: derived }), "."),
-      ...(terms.length > 1 ? [create("p", { className: "tp-xray-caption", textContent: "The largest terms" }), list] : []),
-    ];
+      ...(terms.length > 1 ? [create("p", { className: "tp-xray-caption", textContent: "The largest terms" }), list] : []));
   }
 
   // ---- pointing, tapping, keys
@@ -229,12 +234,12 @@ function tensors(page) {
   cells.addEventListener("click", (event) => { const { row, column } = under(event); pick(row, column); });
   numbers.addEventListener("pointermove", (event) => {
     const cell = event.target.closest("button");
-    if (event.pointerType === "mouse") point(cell && { row: state.at, column: Number(cell.dataset.column) });
+    if (event.pointerType === "mouse") point(placeOf(cell));
   });
   for (const node of [cells, numbers]) node.addEventListener("pointerleave", () => point(null));
   numbers.addEventListener("click", (event) => {
-    const cell = event.target.closest("button");
-    if (cell) pick(state.at, Number(cell.dataset.column));
+    const to = placeOf(event.target.closest("button"));
+    if (to) pick(to.row, to.column);
   });
   const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] };
   heat.addEventListener("keydown", (event) => {
@@ -248,8 +253,9 @@ function tensors(page) {
     if (!by) return;
     event.preventDefault();
     const top = (n) => n.offsetTop, all = [...numbers.children], across = all.filter((n) => top(n) === top(all[0])).length;
-    pick(state.at, Math.min(all.length - 1, open.column + by[1] + across * by[0]));
-    numbers.children[open.column].focus({ preventScroll: true });
+    const to = placeOf(all[Math.max(0, Math.min(all.length - 1, mine() + by[1] + across * by[0]))]);
+    pick(to.row, to.column);
+    numbers.children[mine()].focus({ preventScroll: true });
   });
   new MutationObserver(() => { show(); page.redraw(); }).observe(document.documentElement, { attributeFilter: ["data-theme"] });
   open.id = "weights";
