@@ -331,6 +331,12 @@ def test_with_a_part_taken_out_the_cache_is_filled_anew(page, model):
     assert text.split()[-3:] == [VOCABULARY[n] for n in want]
     assert written(page) == []
     assert "your text ends" in page.locator(".tp-xray-told").inner_text()
+    # A text that begins with the part out is written without it from its first word on.
+    start = text.split()
+    press(page, "Write a word", 6)
+    with taken_out(model, ["RoPE"]):
+        want = generate(model, torch.tensor([encode(start)]), 6, temperature=0)[0, -6:]
+    assert written(page) == [VOCABULARY[n] for n in want]
 
 
 def test_a_drawn_text_comes_again_with_its_seed_and_follows_the_temperature(page, model):
