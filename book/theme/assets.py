@@ -26,6 +26,7 @@ STYLES = (
     HERE / "style/cells.css",
     HERE / "style/map.css",
     HERE / "style/xray.css",
+    HERE / "style/xray_inside.css",
     HERE / "style/print.css",
 )
 SCRIPTS = (

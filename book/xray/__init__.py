@@ -1,9 +1,11 @@
 """The X-ray page: what the book's own model does with a text that the reader types.
 
-The script of the page (`run.js` the forward pass, `floor.js` the grammar, `xray.js` what is shown)
-is written into one file of the site together with the model's files, and a page loads it when the
-reader asks for it. `as_markdown` draws the first frame, which needs no script: the values stand in
-`first.json`, computed by torch (`python -m book.xray`), so that building the site needs no torch.
+The script of the page is written into one file of the site together with the model's files, and a
+page loads it when the reader asks for it: `run.js` is the forward pass, `floor.js` the grammar,
+`arithmetic.js` says where each number comes from; `xray.js` shows the text and what the model makes
+of it, `switches.js` takes parts out, `tensors.js` opens every tensor, `writing.js` writes on.
+`as_markdown` draws the first frame, which needs no script: the values stand in `first.json`,
+computed by torch (`python -m book.xray`), so that building the site needs no torch.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from book.stories import BEGIN, END, VOCABULARY, grammar, words
 HERE = Path(__file__).parent
 MODEL = ROOT / "model"
 FIRST = HERE / "first.json"
-SCRIPTS = (HERE / "run.js", HERE / "floor.js", HERE / "xray.js")
+SCRIPTS = tuple(
+    HERE / f"{name}.js"
+    for name in ("run", "floor", "arithmetic", "switches", "tensors", "writing", "xray")
+)
 EXAMPLES = HERE / "examples.json"
 
 # ---------------------------------------------------------------- the file of the model
@@ -73,7 +78,8 @@ def script() -> str:
     }
     return (
         f'(() => {{\n"use strict";\n{ours}\nconst model = unpacked({json.dumps(given)});\n'
-        "globalThis.tpXray = { model, run, follow, near, start: (box) => start(box, model) };\n"
+        "globalThis.tpXray = { model, run, follow, near, writer, chosen, explain, viewOf,\n"
+        "TENSORS, start: (box) => start(box, model) };\n"
         "})();\n"
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -12,7 +13,9 @@ from book.measured import fingerprint
 from book.own import FOLDER, encode, own_model
 from book.own.inside import attention_maps, blocks, heads_off
 from book.stories import BEGIN, VOCABULARY, follow, surprise
+from transformer_parts.attention import split_heads
 from transformer_parts.decoder import DecoderOnlyTransformer
+from transformer_parts.rope import apply_rotary_emb, interleaved_to_half_permutation
 
 TOP = 8
 
@@ -64,6 +67,114 @@ def seen(
             "maps": torch.stack([weights[0] for weights in attention_maps(model, tokens)]),
             "levels": levels(model, tokens),
         }
+
+
+@contextmanager
+def taken_out(
+    model: DecoderOnlyTransformer, off: Collection[str]
+) -> Iterator[DecoderOnlyTransformer]:
+    """The model without these parts, called as in run.js, for as long as the block lasts.
+
+    A head and a sub-layer give zero; a norm multiplies by its gain and does not divide; without
+    RoPE nothing is rotated.
+
+    Raises:
+        ValueError: naming a part that the model does not have.
+    """
+    norms: dict[str, Any] = {"last norm": model.norm}
+    parts: dict[str, Any] = {}
+    for number, block in enumerate(blocks(model)):
+        norms[f"norm of attention {number}"] = block.attn.norm
+        norms[f"norm of feed-forward {number}"] = block.ffn.norm
+        parts[f"attention {number}"] = block.attn.sublayer
+        parts[f"feed-forward {number}"] = block.ffn.sublayer
+    heads = {f"{i}.{j}": (i, j) for i in range(len(parts) // 2) for j in range(_heads(model))}
+    rope = model.rope
+    with ExitStack() as stack:
+        stack.enter_context(heads_off(model, [heads[name] for name in off if name in heads]))
+        for name in off:
+            if name in norms:
+                hook = norms[name].register_forward_hook(
+                    lambda norm, inputs, _: inputs[0] * norm.weight
+                )
+                stack.callback(hook.remove)
+            elif name in parts:
+                hook = parts[name].register_forward_hook(
+                    lambda _, __, output: torch.zeros_like(output)
+                )
+                stack.callback(hook.remove)
+            elif name == "RoPE":
+                stack.callback(setattr, model, "rope", rope)
+                model.rope = None
+            elif name not in heads:
+                raise ValueError(f"{name!r} is no part that can be taken out")
+        yield model
+
+
+def _heads(model: DecoderOnlyTransformer) -> int:
+    return model.config.num_heads
+
+
+@torch.no_grad()
+def tensors(model: DecoderOnlyTransformer, tokens: Tensor) -> dict[str, Any]:
+    """Every tensor of the forward pass, caught by hooks, called as in arithmetic.js.
+
+    Args:
+        model: with attention that has a key for each query's head, and two branches in a block.
+        tokens: shape (1, T), integers.
+
+    Returns:
+        "embedding", "last", "logits" of shape (T, *); and "layers", for each layer the rest: what
+        belongs to a head has the shape (H, T, *), else (T, *). Scores are not masked. The features
+        of queries and keys stand as in the file, a pair half a head apart.
+    """
+    caught: dict[str, Tensor] = {}
+    rope: dict[int, Any] = {}
+
+    def give(name: str) -> Any:
+        return lambda _, __, output: caught.__setitem__(name, output[0])
+
+    def take(name: str) -> Any:
+        return lambda _, inputs: caught.__setitem__(name, inputs[0][0])
+
+    hooks = [
+        model.embed.register_forward_hook(give("embedding")),
+        model.norm.register_forward_hook(give("last")),
+    ]
+    for n, block in enumerate(blocks(model)):
+        attention, gated = block.attn.sublayer, block.ffn.sublayer
+        after = {
+            "seen": block.attn.norm, "q": attention.q_proj, "k": attention.k_proj,
+            "v": attention.v_proj, "attention": attention, "middle": block.attn,
+            "between": block.ffn.norm, "gate": gated.w_gate, "up": gated.w_up,
+            "down": gated, "after": block.ffn,
+        }  # fmt: skip
+        before = {"before": block, "mixed": attention.out_proj, "hidden": gated.w_down}
+        hooks += [m.register_forward_hook(give(f"{n} {name}")) for name, m in after.items()]
+        hooks += [m.register_forward_pre_hook(take(f"{n} {name}")) for name, m in before.items()]
+        hooks.append(
+            attention.register_forward_pre_hook(
+                lambda _, inputs, n=n: rope.__setitem__(n, inputs[1])
+            )
+        )
+    try:
+        logits = model(tokens)[0]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    weights = attention_maps(model, tokens)
+    layers = []
+    for n in range(len(blocks(model))):
+        of = {k.removeprefix(f"{n} "): v for k, v in caught.items() if k.startswith(f"{n} ")}
+        of |= {k: split_heads(of[k][None], _heads(model))[0] for k in ("q", "k", "v", "mixed")}
+        turned = [of[k] if rope[n] is None else apply_rotary_emb(of[k], *rope[n]) for k in "qk"]
+        of["turnedQ"], of["turnedK"] = turned
+        of["scores"] = turned[0] @ turned[1].mT / turned[0].shape[-1] ** 0.5
+        of["weights"] = weights[n][0]
+        order = interleaved_to_half_permutation(of["q"].shape[-1])
+        of |= {k: of[k][..., order] for k in ("q", "k", "turnedQ", "turnedK")}
+        layers.append(of)
+    return {"logits": logits, "layers": layers, **{k: caught[k] for k in ("embedding", "last")}}
 
 
 def frame(words: Sequence[str], at: int) -> dict[str, Any]:

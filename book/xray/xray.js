@@ -42,7 +42,7 @@ const near = (word, vocabulary, count = 4) => vocabulary.filter((w) => /^[a-z]/.
 function start(box, model) {
   const { config, vocabulary, language, first } = model, one = (name) => box.querySelector(`.tp-xray-${name}`);
   const number = new Map(vocabulary.map((w, i) => [w, i]));
-  const state = { words: first.words.slice(1), at: first.at, under: null, off: new Set() };
+  const state = { words: first.words.slice(1), at: first.at, under: null, off: new Set(), temperature: 1 };
   let seen, whole, known, tokens, surprises;
 
   // ---- what the reader moves
@@ -54,7 +54,9 @@ function start(box, model) {
     const button = create("button", { type: "button", textContent: name });
     button.addEventListener("click", () => {
       field.value = text;
-      read({ at, under, off: new Set() });
+      state.off.clear();
+      state.temperature = 1;
+      read({ at, under });
     });
     examples.append(button);
   }
@@ -71,24 +73,37 @@ function start(box, model) {
   const heads = [...box.querySelectorAll(".tp-xray-heads figure")].map((figure) => {
     const name = figure.dataset.head, [layer, head] = name.split(".").map(Number);
     const look = create("button", { type: "button", textContent: `head ${name}` });
-    const off = create("button", { type: "button", textContent: "switch off" });
-    off.setAttribute("aria-label", `switch off head ${name}`);
-    figure.querySelector("b").replaceWith(look, " ", off);
-    look.addEventListener("click", () => { state.under = name; show(); });
-    off.addEventListener("click", () => {
-      state.off[state.off.has(name) ? "delete" : "add"](name);
-      compute();
-    });
+    figure.querySelector("b").replaceWith(look);
+    look.addEventListener("click", () => { Object.assign(state, { under: name, layer, head }); show(); });
     const map = figure.querySelector("svg");
     map.addEventListener("click", (event) => {
       const area = map.getBoundingClientRect();
       const row = Math.floor((event.clientY - area.top) / area.height * tokens.length);
-      state.at = Math.max(0, Math.min(tokens.length - 1, row));
-      state.under = name;
-      show();
+      Object.assign(state, { under: name, layer, head });
+      choose(row);
     });
-    return { name, layer, head, figure, map, look, off, most: figure.querySelector("span") };
+    return { name, layer, head, figure, map, look, most: figure.querySelector("span") };
   });
+
+  // ---- the sections that need the script: switches, every tensor, writing on
+  const page = {
+    model, state, seen: () => seen, chapters: "../../notebooks/", choose,
+    changed: (kind) => compute(kind),
+    effect: () => (state.words.length ? `The mean surprise is ${mean(surprises).toFixed(2)} nats per word now; as it was trained the model has ${whole.toFixed(2)}.` : ""),
+    take(words) {
+      field.value = words.join(" ");
+      read();
+    },
+    redraw: () => pen.redraw(),
+  };
+  const board = switches(page), map = tensors(page), pen = writing(page);
+  one("tables").after(board.box);
+  one("heads").after(map.box, pen.box);
+  function choose(at) {
+    state.at = Math.max(0, Math.min(tokens.length - 1, at));
+    show();
+    pen.renew("word");
+  }
 
   // ---- from a text to what is shown
   function read(to = {}) {
@@ -117,27 +132,35 @@ function start(box, model) {
     state.at = Math.min(to.at ?? Infinity, state.words.length);
     compute();
   }
-  const surprisesOf = ({ probabilities: p }, numbers) => numbers.slice(1).map((t, i) => -Math.log(p.data[i * p.columns + t]));
-  function compute() {
+  // -log p of each word after the first, from the logits: even where p is too small for a number.
+  const surprisesOf = ({ logits, temperature }, numbers) => numbers.slice(1).map((t, i) => {
+    const z = logits.data.subarray(i * logits.columns, (i + 1) * logits.columns), most = z.reduce((a, b) => Math.max(a, b));
+    return Math.max(0, Math.log(z.reduce((total, x) => total + Math.exp((x - most) / temperature), 0)) - (z[t] - most) / temperature);
+  });
+  function compute(kind = "text") {
     tokens = [vocabulary[config.bos_token_id], ...state.words];
     const numbers = tokens.map((w) => number.get(w));
-    seen = run(model, numbers, state.off);
-    whole = state.off.size ? mean(surprisesOf(run(model, numbers), numbers)) : null;
-    known = follow(language, tokens);
+    seen = run(model, numbers, state.off, state.temperature);
+    if (kind === "text") {
+      whole = mean(surprisesOf(state.off.size || state.temperature !== 1 ? run(model, numbers) : seen, numbers));
+      known = follow(language, tokens);
+    }
     surprises = surprisesOf(seen, numbers);
     strip.replaceChildren(...tokens.map((word, i) => {
       const chip = create("button", { type: "button" }, `${word} `, create("small"));
-      chip.addEventListener("click", () => { state.at = i; show(); });
+      chip.addEventListener("click", () => choose(i));
       return chip;
     }));
     const count = state.words.length;
     const value = mean(surprises).toFixed(2), words = `${count} ${count === 1 ? "word" : "words"}. `;
     const floor = known.chances.slice(0, count).map((p, i) => -Math.log(p[state.words[i]]));
     sum.textContent = !count ? "No word yet: the model has only its sign for the beginning of a text." : words
-      + (state.off.size ? `With ${[...state.off].sort().map((h) => `head ${h}`).join(", ")} switched off the mean surprise is ${value} nats per word, with all heads ${whole.toFixed(2)}; ` : `The mean surprise is ${value} nats per word; `)
+      + `${[...(state.off.size ? [`with ${[...state.off].sort().map(called).join(", ")} switched off`] : []), ...(state.temperature !== 1 ? [`at temperature ${state.temperature}`] : []), `the mean surprise is ${value} nats per word`].join(" ")}`.replace(/^./, (letter) => letter.toUpperCase())
+      + (state.off.size || state.temperature !== 1 ? `, as the model was trained ${whole.toFixed(2)}; ` : "; ")
       + (known.at === null ? `the floor, below which no model can come on average, is ${mean(floor).toFixed(2)} for this text.`
         : `a floor is not defined, because no story of the language goes like this: ${couldBe()}`);
     show();
+    pen.renew(kind);
   }
   function couldBe() {
     const { could, at } = known;
@@ -159,9 +182,9 @@ function start(box, model) {
     });
     const best = (p) => Array.from(p.data.subarray(at * p.columns, (at + 1) * p.columns), (x, w) => [w, x]).sort(([, a], [, b]) => b - a);
     const likeliest = best(seen.probabilities), after = tokens[at + 1] ?? null, exact = known.chances[at];
-    const tracked = after ?? vocabulary[likeliest[0][0]], p = seen.probabilities.data[at * vocabulary.length + number.get(tracked)];
+    const tracked = after ?? vocabulary[likeliest[0][0]], p = seen.probabilities.data[at * vocabulary.length + number.get(tracked)], lost = after === null ? null : surprises[at];
     told.textContent = after !== null
-      ? `After “${tokens[at]}” comes “${after}”: probability ${said(p)}, surprise ${(-Math.log(p)).toFixed(2)} nats`
+      ? `After “${tokens[at]}” comes “${after}”: probability ${said(p)}, surprise ${lost.toFixed(2)} nats`
         + (exact && Object.hasOwn(exact, after) ? `; in the language itself ${saidExactly(exact[after])}.` : ".")
       : `After “${tokens[at]}” your text ends. The model expects “${tracked}”, probability ${said(p)}.`;
     one("next").tBodies[0].replaceChildren(...likeliest.slice(0, TOP).map(([w, x]) => row(
@@ -172,12 +195,11 @@ function start(box, model) {
       const [w, x] = best(probabilities)[0];
       return row(name, vocabulary[w], said(x), said(probabilities.data[at * vocabulary.length + number.get(tracked)]));
     }));
-    for (const { name, layer, head, map, look, off, most, figure } of heads) {
+    for (const { name, layer, head, map, look, most, figure } of heads) {
       const weights = seen.maps[layer][head];
       drawMap(map, weights, at);
       look.setAttribute("aria-pressed", String(state.under === name));
-      off.setAttribute("aria-pressed", String(state.off.has(name)));
-      figure.classList.toggle("tp-xray-off", state.off.has(name));
+      figure.classList.toggle("tp-xray-off", state.off.has(name) || state.off.has(`attention ${layer}`));
       const mine = Array.from(weights.data.subarray(at * size, at * size + at + 1), (w, j) => [j, w]).sort(([, a], [, b]) => b - a);
       most.textContent = `${tokens[mine[0][0]]} ${mine[0][1].toFixed(2)}`;
       if (state.under === name) {
@@ -186,6 +208,8 @@ function start(box, model) {
     }
     under.setAttribute("aria-pressed", String(!chosen));
     if (!chosen) looks.textContent = `Under each picture: the word that has most of the head’s weight at “${tokens[at]}”.`;
+    board.show();
+    map.show();
   }
   const row = (...cells) => create("tr", {}, create("th", { scope: "row", textContent: cells[0] }), ...cells.slice(1).map((c) => create("td", {}, c)));
   const bar = (p) => drawn("svg", { class: "tp-xray-bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" }, drawn("rect", { width: 100 * p, height: 8 }));
@@ -209,8 +233,7 @@ function start(box, model) {
     const to = { ArrowLeft: state.at - 1, ArrowRight: state.at + 1, Home: 0, End: tokens.length - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
-    state.at = Math.max(0, Math.min(tokens.length - 1, to));
-    show();
+    choose(to);
     strip.children[state.at].focus();
   });
   let timer = null;
@@ -218,7 +241,9 @@ function start(box, model) {
   field.value = state.words.join(" ");
   box.classList.add("tp-xray-moving");
   compute();
-  field.focus();
+  map.first();
+  map.show();
+  field.focus({ preventScroll: true });
 }
 
 // The model as it is written by book/xray: configuration, words, grammar, examples, weights.

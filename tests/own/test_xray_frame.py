@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from book import xray
-from book.own import FOLDER, own_model
-from book.stories import BEGIN, VOCABULARY, follow
-from book.xray.compute import frame, levels, seen
+from book.own import FOLDER, decode, encode, own_model
+from book.own.inside import attention_maps
+from book.stories import BEGIN, VOCABULARY, NotOfTheLanguageError, follow
+from book.xray.compute import frame, levels, seen, taken_out
+from transformer_parts.decoder import generate
 
 
 @cache
@@ -109,6 +111,64 @@ def test_head_1_0_finds_what_came_after_the_earlier_word():
     back = whole["maps"][0, 0].diagonal(-1)[comma - n + 1 : comma + n]
     assert back.mean() > 0.5
     assert len(follow(words)) == len(words), "it is the beginning of a story"
+
+
+def surprise_without(words, off):
+    tokens = torch.tensor([encode(words)])
+    with torch.no_grad(), taken_out(model(), off):
+        logp = model()(tokens)[0].log_softmax(-1)
+        back = attention_maps(model(), tokens)[0][0, 0].diagonal(-1).mean()
+    return -logp[:-1].gather(-1, tokens[0, 1:, None])[:, 0], float(back), logp
+
+
+def test_without_rope_no_head_finds_the_word_before():
+    words, _ = example(1)
+    comma = words.index(",")
+    second = slice(comma + 1, 2 * comma - words.index("baby") - 2)
+    whole, back, _ = surprise_without(words, ())
+    without, no_longer, _ = surprise_without(words, ("RoPE",))
+    assert back > 0.4
+    assert no_longer < 0.12
+    assert whole[second].max() < 0.1
+    assert without[second].mean() > 3
+
+
+def test_the_last_norm_changes_how_sure_the_model_is_and_not_of_what():
+    for number in (0, 1):
+        words, _ = example(number)
+        whole, _, logp = surprise_without(words, ())
+        without, _, surer = surprise_without(words, ("last norm",))
+        assert torch.equal(logp.argmax(-1), surer.argmax(-1))
+        assert (surer.max(-1).values > logp.max(-1).values - 1e-6).all()
+        assert without.mean() > whole.mean() + 1
+        *_, other = surprise_without(words, ("norm of attention 0",))
+        assert (other.argmax(-1) != logp.argmax(-1)).float().mean() > 0.2
+
+
+def test_the_likeliest_text_repeats_itself_and_a_hot_one_leaves_the_language():
+    start = torch.tensor([encode([BEGIN])])
+    greedy = generate(model(), start, 120, temperature=0)[0]
+    dull = "hid the red kite under the table ."
+    assert decode(greedy.tolist()).count(dull) > 5
+    assert len(follow([VOCABULARY[n] for n in greedy[1:60]])) == 60, "it is in the language"
+    told = [
+        [VOCABULARY[n] for n in generate(model(), start, 60, generator=seeded(seed))[0]]
+        for seed in range(8)
+    ]
+    assert len({tuple(words) for words in told}) == 8
+    hot = [generate(model(), start, 60, 2.0, generator=seeded(seed))[0] for seed in range(8)]
+    for tokens in hot:
+        with pytest.raises(NotOfTheLanguageError):
+            follow([VOCABULARY[n] for n in tokens[1:]])
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_a_part_that_the_model_lacks_is_named():
+    with pytest.raises(ValueError, match=r"'2\.0' is no part"), taken_out(model(), ["2.0"]):
+        pass
 
 
 def test_the_third_example_holds_one_word_that_the_language_lacks():

@@ -82,6 +82,28 @@ def visitor(browser, served, built):
     assert one.heard() == []
 
 
+@pytest.fixture(scope="session")
+def loaded(browser, served, built):
+    """The X-ray page with the model loaded, for tests that only compute."""
+    yield from _loaded(browser, served, built)
+
+
+@pytest.fixture(scope="session")
+def bench(browser, served, built):
+    """Another one, whose script is given faults (xraying.py)."""
+    yield from _loaded(browser, served, built)
+
+
+def _loaded(browser, served, built):
+    from xraying import PAGE, ready
+
+    one = Visitor(browser, served, built)
+    yield ready(one.open(PAGE))
+    heard = one.heard()
+    one.close()
+    assert heard == []
+
+
 @pytest.fixture(scope="module")
 def _librarian(browser, served, built):
     one = Visitor(browser, served, built)

@@ -1,86 +1,42 @@
 """Protects the X-ray page: its numbers are torch's, and it works for everyone who reads it."""
 
-import base64
 import json
 import random
 import re
 from collections import Counter
 from itertools import islice
 
-import numpy as np
 import pytest
 import torch
 from axe import complaints
 from looking import OVERFLOW, UNFOLD
 from test_fast import weight
-from visiting import Visitor
+from xraying import AGREED, LOAD, PACKED, PAGE, ready, texts, unpacked, with_faults
 
 from book import xray
 from book.own import own_model
 from book.stories import BEGIN, VOCABULARY, NotOfTheLanguageError, follow, stories
 from book.xray.compute import seen
 
-PAGE = "book/pages/xray.html"
-LOAD = re.compile("Load the model")
-AGREED = 1e-4
-
-
-def ready(page):
-    page.get_by_role("button", name=LOAD).click()
-    page.wait_for_selector(".tp-xray textarea")
-    return page
-
-
-@pytest.fixture(scope="module")
-def live(browser, served, built):
-    """The page with the model loaded, for tests that only compute."""
-    visitor = Visitor(browser, served, built)
-    yield ready(visitor.open(PAGE))
-    heard = visitor.heard()
-    visitor.close()
-    assert heard == []
-
-
-@pytest.fixture(scope="module")
-def model():
-    return own_model()
-
-
-def texts(number):
-    """Stories, beginnings of stories, and random words, of many lengths; with a head to put off."""
-    rng = random.Random("X-ray")
-    known = stories("X-ray")
-    for n in range(number):
-        if n % 2:
-            words = rng.choices(VOCABULARY[3:], k=rng.randint(1, 60))
-        else:
-            words = list(next(known).words[1:])
-            words = words if n % 4 else words[: rng.randint(1, len(words))]
-        yield words, (rng.randrange(2), rng.randrange(4))
-
-
 # Numbers travel as bytes: logits, probabilities and maps of all heads.
-COMPUTE = """([words, off]) => {
+COMPUTE = (
+    f"([words, off]) => {{ {PACKED}"
+    + """
   const { model, run } = globalThis.tpXray;
   const numbers = words.map((w) => model.vocabulary.indexOf(w)), began = performance.now();
   const out = run(model, numbers, new Set(off)), took = performance.now() - began;
-  const packed = (data) => {
-    const bytes = new Uint8Array(Float32Array.from(data).buffer), parts = [];
-    for (let i = 0; i < bytes.length; i += 30000) {
-      parts.push(String.fromCharCode(...bytes.subarray(i, i + 30000)));
-    }
-    return btoa(parts.join(""));
-  };
   return {
     took, logits: packed(out.logits.data), probabilities: packed(out.probabilities.data),
     maps: out.maps.map((layer) => layer.map((head) => packed(head.data))),
     levels: out.levels.map(([name, p]) => [name, packed(p.data)]),
   };
 }"""
+)
 
 
-def unpacked(text, *shape):
-    return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy()).view(*shape)
+@pytest.fixture(scope="module")
+def model():
+    return own_model()
 
 
 def differences(page, model, words, off=()):
@@ -108,11 +64,12 @@ def differences(page, model, words, off=()):
 # ---- the numbers
 
 
-def test_200_texts_give_what_torch_computes(live, model, record_property):
+def test_200_texts_give_what_torch_computes(loaded, model, record_property):
     worst, times, lengths = [0.0] * 4, [], []
-    for words, head in texts(200):
-        for off in ((), (head,)):
-            apart, took = differences(live, model, words, off)
+    for n, (words, head) in enumerate(texts(200)):
+        # With parts taken out: test_xray_inside.py.
+        for off in ((),) if n % 4 else ((), (head,)):
+            apart, took = differences(loaded, model, words, off)
             worst = [max(pair) for pair in zip(worst, apart, strict=True)]
             times.append(took)
             assert max(apart) < AGREED, (words, off, apart)
@@ -140,7 +97,10 @@ FAULTS = {
         "y.data[at] = a * c - b * s",
         "y.data[at] = a * c + b * s",
     ),
-    "positions a hundredth too far apart": ("angle = i * base", "angle = 1.01 * i * base"),
+    "positions a hundredth too far apart": (
+        "angle = (from + i) * base",
+        "angle = 1.01 * (from + i) * base",
+    ),
     "another eps": ("square / n + eps", "square / n + 10 * eps"),
     "eps outside the root": (
         "1 / Math.sqrt(square / n + eps)",
@@ -149,34 +109,32 @@ FAULTS = {
     "no root of the width": ("row[j] = dot / root", "row[j] = dot"),
     "a gate without its sigmoid": ("g / (1 + Math.exp(-g)) * up", "g * up"),
     "no last norm": (
-        'normed(x, weights["model.norm.weight"], config.rms_norm_eps)',
+        'normed(x, weights["model.norm.weight"], config.rms_norm_eps, off.has("last norm"))',
         "x",
     ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_far_from_torch(visitor, model, fault):
+def test_a_planted_fault_is_far_from_torch(bench, model, fault):
     before, after = FAULTS[fault]
-    script = xray.script()
-    assert script.count(before) >= 1
-    broken = script.replace(before, after)
+    changes = [(before, after)]
     if fault.startswith("pairs"):
-        broken = broken.replace("b = x.data[at + half]", "b = x.data[at + 1]").replace(
-            "y.data[at + half] =", "y.data[at + 1] ="
-        )
-    context = visitor.context()
-    context.route(
-        re.compile(r"/xray-\w+\.js$"),
-        lambda route: route.fulfill(body=broken, content_type="text/javascript"),
+        changes += [
+            ("b = x.data[at + half]", "b = x.data[at + 1]"),
+            ("y.data[at + half] =", "y.data[at + 1] ="),
+        ]
+    with_faults(bench, *changes)
+    assert any(
+        max(differences(bench, model, words, (head,) if "off" in fault else ())[0]) > AGREED
+        for words, head in texts(8)
     )
-    page = visitor.open(PAGE, context=context)
-    ready(page)
-    furthest = 0.0
-    for words, head in islice(texts(8), 8):
-        off = (head,) if "off" in fault else ()
-        furthest = max(furthest, *differences(page, model, words, off)[0])
-    assert furthest > AGREED
+
+
+def test_without_a_fault_nothing_is_far_from_torch(bench, model):
+    with_faults(bench)
+    for words, head in texts(8):
+        assert max(differences(bench, model, words, (head,))[0]) < AGREED
 
 
 FOLLOW = """(texts) => texts.map((text) => {
@@ -185,7 +143,7 @@ FOLLOW = """(texts) => texts.map((text) => {
 })"""
 
 
-def test_the_floor_is_that_of_the_language(live):
+def test_the_floor_is_that_of_the_language(loaded):
     rng = random.Random("floor")
     wanted, asked = [], []
     for n, story in enumerate(islice(stories("floor"), 300)):
@@ -200,7 +158,7 @@ def test_the_floor_is_that_of_the_language(live):
             wanted.append((None, follow(words)))
         except NotOfTheLanguageError as error:
             wanted.append((int(re.match(r"word (\d+)", str(error))[1]), None))
-    answers = live.evaluate(FOLLOW, asked)
+    answers = loaded.evaluate(FOLLOW, asked)
     kinds = Counter()
     for words, (at, chances), got in zip(asked, wanted, answers, strict=True):
         assert got["at"] == at, words
@@ -291,6 +249,10 @@ def test_from_a_folder_it_works_too(visitor):
     page = ready(visitor.open("file:" + PAGE))
     page.get_by_role("button", name="random words, twice").click()
     assert page.locator(".tp-xray-sum").inner_text().startswith("40 words.")
+    page.locator(".tp-xray-flow li > button", has_text="head’s output").click()
+    assert "Head’s output of head 1.0" in page.locator(".tp-xray-number").inner_text()
+    page.get_by_role("button", name="Write a word").click()
+    assert page.locator(".tp-xray-wrote").inner_text().startswith("“")
 
 
 def test_a_model_that_does_not_arrive_is_said_and_asked_for_again(visitor):
@@ -335,7 +297,7 @@ def test_it_is_worked_by_keyboard_alone(visitor):
     assert "head 1.0 switched off" in page.locator(".tp-xray-sum").inner_text()
     page.keyboard.press("Space")
     assert mean_of(page) == whole
-    page.keyboard.press("Shift+Tab")
+    page.get_by_role("button", name="head 1.0", exact=True).focus()
     page.keyboard.press("Enter")
     assert page.locator(".tp-xray-looks").inner_text().startswith("Under the words: the weights of")
 
@@ -391,6 +353,8 @@ def test_no_text_is_too_short_or_too_long(visitor):
     page.get_by_text("the first 319 of your 400 are shown").wait_for()
     assert page.locator(".tp-xray-word").count() == 320
     assert field.input_value() == "kite " * 400
+    page.get_by_role("button", name="Write a word").click()
+    assert "no place for more than 320" in page.locator(".tp-xray-wrote").inner_text()
 
 
 @pytest.mark.parametrize("width", [390, 320])
@@ -410,6 +374,22 @@ def test_on_a_phone_it_is_used_by_touch_and_cannot_be_pushed_sideways(visitor, w
     page.get_by_label("Your text").fill("supercalifragilisticexpialidocious" * 3)
     page.get_by_text("is no word of the language").wait_for()
     assert page.evaluate(OVERFLOW) == []
+    # Short words leave the widest numbers alone in their tables.
+    page.get_by_label("Your text").fill("one sunny morning anna and ben met .")
+    page.get_by_text("8 words.").wait_for()
+    for button in ("a word by chance", "Write a word", "Write a word", "switch off RoPE"):
+        page.get_by_role("button", name=button, exact=True).tap()
+    assert page.evaluate(OVERFLOW) == []
+    if width > 320:
+        return
+    tensors = page.locator(".tp-xray-flow li > button")
+    for n in range(tensors.count()):
+        if tensors.nth(n).get_attribute("aria-expanded") == "false":
+            tensors.nth(n).evaluate("(button) => button.click()")
+        assert page.evaluate(OVERFLOW) == [], tensors.nth(n).inner_text()
+    assert n == 22
+    page.locator(".tp-xray-numbers button").nth(7).tap()
+    assert "of “can” after" in page.locator(".tp-xray-number").inner_text()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -420,6 +400,9 @@ def test_axe_finds_nothing_with_the_model_at_work(visitor, scheme, width):
     ready(page)
     page.get_by_role("button", name="random words, twice").click()
     page.get_by_role("button", name="switch off head 1.0").click()
+    page.locator(".tp-xray-flow li > button", has_text="rotated query").click()
+    page.get_by_role("button", name="a word by chance").click()
+    page.get_by_role("button", name="Write a word").click()
     page.get_by_label("Your text").fill("a dragon")
     page.get_by_text("is no word").wait_for()
     assert complaints(page, Counter()) == []
@@ -430,7 +413,7 @@ def test_on_paper_stand_the_words_and_the_pictures_and_no_buttons(visitor):
     page = ready(visitor.open(PAGE))
     page.get_by_role("button", name="switch off head 1.0").click()
     page.emulate_media(media="print")
-    for gone in ("textarea", ".tp-xray-examples", "figcaption button"):
+    for gone in ("textarea", ".tp-xray-examples", "figcaption button", ".tp-xray-inside"):
         assert not page.locator(f".tp-xray {gone}").first.is_visible(), gone
     for there in (".tp-xray-word", "table", "figure svg", ".tp-xray-sum"):
         assert page.locator(f".tp-xray {there}").first.is_visible(), there
