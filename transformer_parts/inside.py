@@ -21,6 +21,8 @@ __all__ = [
 
 
 # From notebooks/19_inside.ipynb#detectors
+# Library version: adds the score for the token before, and errors for weights that
+# are not square and for parts that do not fit in twice.
 def _square(weights: Tensor) -> int:
     if weights.dim() < 2 or weights.shape[-1] != weights.shape[-2]:
         shape = tuple(weights.shape)
@@ -96,6 +98,8 @@ def logit_lens(
     return norm(stream) @ unembedding.mT
 
 
+# From notebooks/19_inside.ipynb#who-wrote-the-logit
+# Library version: adds leading dimensions, lists of parts, and an error for none.
 def logit_attribution(
     parts: Sequence[Tensor] | Tensor, gain: Tensor, eps: float, row: Tensor
 ) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
-from book.checkers.questions import choice
+from book.checkers.questions import WrongNumber, choice, number
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -39,25 +39,50 @@ PREDICT = choice(
     },
 )
 
-STARS = choice(
-    "Which head counts the stars?",
-    right="B",
-    because="Without head 0.3 fewer than half of the how-questions are answered, and who and what "
-    "stay as they were.",
+PAIR = choice(
+    "Two heads at once",
+    right="A",
+    because="Without one of 0.1 and 0.2 hardly a who-question is lost, and without both many "
+    "are: as long as one of them writes, the other is not missed.",
     tempting={
-        "A": (
-            "the head for places",
-            "Without head 0.1 it is the where-questions that suffer; how is answered as before.",
+        "B": (
+            "the heads that places need",
+            "Without both nearly all where-questions fail, and hardly one of the who-questions.",
         ),
         "C": (
-            "the head for every",
-            "Without head 1.1 the questions with how are answered as before.",
+            "two heads of layer 1",
+            "The questions for what somebody does every day fail, and who stays as it was.",
         ),
         "D": (
-            "the head for what",
-            "Without head 1.2 what suffers a little, and how not at all.",
+            "the heads for abilities and sums",
+            "Here what and sum suffer. The who-questions stay as they were.",
         ),
     },
+)
+
+CHANCE = number(
+    "How large is a cosine by chance?",
+    value=lambda: 128**-0.5,
+    within=0.1,
+    because="The squares of 128 numbers that add up to 1 are 1/128 on average, and the root of "
+    "that is {value}.",
+    wrong=[
+        WrongNumber(
+            "the mean square",
+            "1/128 is the mean of the square. Its root is asked for.",
+            lambda: 1 / 128,
+        ),
+        WrongNumber(
+            "the mean",
+            "The mean is zero, because the signs cancel. In the root mean square they do not.",
+            lambda: 0.0,
+        ),
+        WrongNumber(
+            "as in a plane",
+            "In two dimensions it is the root of one half. Here there are 128.",
+            lambda: 0.5**0.5,
+        ),
+    ],
 )
 
 CONTROL = choice(
@@ -268,8 +293,9 @@ ATTRIBUTION = Exercise(
 EXERCISES = {
     "predict": PREDICT,
     "induction": INDUCTION,
-    "stars": STARS,
-    "attribution": ATTRIBUTION,
-    "control": CONTROL,
+    "pair": PAIR,
     "design": DESIGN,
+    "attribution": ATTRIBUTION,
+    "chance": CHANCE,
+    "control": CONTROL,
 }

@@ -109,23 +109,44 @@ def test_the_map_of_head_0_0():
 
 @check_explorer("explore-two-steps", {"step": "what it copies"})
 def test_two_layers_by_hand():
-    # The second A: the scores of the three rows before it and of its own are 0, 1, 0 and 0.
+    # The second A: the scores of the rows before it and of its own are 0, 1, 0 and 0.
     weight = np.exp(20.0) / (np.exp(20.0) + 3)
     other = 1 / (np.exp(20.0) + 3)
-    copied = np.array([2 * other, weight, other])
+    rows = ["0 A", "1 B", "2 C", "3 A"]
+    stream = [[1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 1]]
     return Seen(
         says(
-            "what it copies: the values, weighted: the second A says what comes next. It copies "
-            "B, with the weight {}.",
-            weight,
+            "what it copies: The weight of row {} is {}, so row {} copies the word of row {}, "
+            "which is B.",
+            *(1, weight, 3, 1),
         ),
         Grid(
-            "",
-            np.vstack([copied, np.full((3, 3), np.nan)]),
-            [f"row {k}" for k in (1, 2, 3, 4)],
-            list("ABC"),
+            "the stream",
+            np.array(stream, float),
+            rows,
+            ["is A", "is B", "is C", "after A", "after B", "after C"],
+            text="{:.0f}",
             limits=(0, 1),
             role="data",
+        ),
+        Grid(
+            "the query of row 3, in layer 1",
+            np.array([[0, 1, 0, 0], [other, weight, other, other]]),
+            ["score", "weight"],
+            rows,
+            text="{:.0f}",
+            limits=(0, 1),
+            role="weight",
+            xlabel="keys",
+        ),
+        Grid(
+            "what row 3 copies",
+            np.array([[2 * other, weight, other]]),
+            ["row 3"],
+            list("ABC"),
+            text="{:.0f}",
+            limits=(0, 1),
+            role="value",
         ),
     )
 
@@ -145,8 +166,9 @@ def test_without_the_head_that_looks_back():
     after = np.array([np.mean([m[t, t - 11] for t in range(13, 25)]) for m in mean])
     return Seen(
         says(
-            "With head {} off, head {} gives {} of its weight to the word before, and head {} "
-            "gives {} to the word after the earlier one.",
+            "With head {} off, head {} still looks (its map comes before what it writes, and only "
+            "that is taken away) and gives {} of its weight to the word before. Head {} gives {} "
+            "to the word after the earlier one.",
             *(0.0, 0.0, back[0], 1.0, after[4]),
         ),
         Bars(
@@ -179,11 +201,25 @@ def means():
     return [torch.cat(s).mean(0) for s in seen]
 
 
+@functools.cache
+def asking():
+    """Stories until each kind was asked forty times, those that bring no new ones left out."""
+    asked, told = dict.fromkeys(KINDS, 0), []
+    for story in stories("inside"):
+        if min(asked.values()) >= 40:
+            break
+        if any(asked[q.kind] < 40 for q in story.questions):
+            told.append(story)
+            for q in story.questions:
+                asked[q.kind] += 1
+    return told, asked
+
+
 @torch.no_grad()
 def shares(heads):
     right = {kind: [] for kind in KINDS}
     with without(heads, means()):
-        for story in islice(stories("inside"), 60):
+        for story in asking()[0]:
             best = llama()(row(story.words)).logits[0].argmax(-1)
             for q in story.questions:
                 right[q.kind].append(VOCABULARY[best[q.at - 1]] == q.answer)
@@ -195,7 +231,7 @@ def test_means_in_the_place_of_heads():
     every = [shares([])] + [shares([(k // 4, k % 4)]) for k in range(8)]
     table = np.array(every)
     worst = int(table[1:].mean(1).argmin())
-    rows = ["all heads", *(f"without {head}" for head in HEADS)]
+    asked = list(asking()[1].values())
     return Seen(
         says(
             "In place of the head: mean. Without head {} the model answers {} of the questions, "
@@ -204,13 +240,14 @@ def test_means_in_the_place_of_heads():
         ),
         Grid(
             "right answers without a head",
-            table,
-            rows,
-            COLUMNS,
+            table.T,
+            [f"{name}, {number} asked" for name, number in zip(COLUMNS, asked, strict=True)],
+            ["all", *HEADS],
             detail=lambda r, c: (
-                f"{COLUMNS[c]}: {table[r, c]:.0%} right "
-                + ("with all heads" if r == 0 else f"without head {HEADS[r - 1]}")
+                f"{COLUMNS[r]}: {table[c, r]:.0%} of {asked[r]} right "
+                + ("with all heads" if c == 0 else f"without head {HEADS[c - 1]}")
             ),
+            xlabel="all heads, or without this one",
             limits=(0, 1),
             role="data",
         ),
@@ -260,42 +297,125 @@ def streams(text, level=None, at=None, vector=None):
     return seen, logits
 
 
+FIRST = (
+    "one sunny day anna and ben met . there was a red kite for anna . "
+    "there was a blue drum for ben . who has what ? "
+)
+OTHER = (
+    "one sunny day anna and ben met . there was a red kite for ben . "
+    "there was a blue drum for anna . who has what ? "
+)
+
+
+def lead(logits):
+    return (logits[ID["anna"]] - logits[ID["ben"]]).item()
+
+
 @check_explorer("explore-patch", {"asked for": "drum"})
 def test_the_owner_of_the_drum():
-    first = "there was a red kite for anna . there was a blue drum for ben . who has what ? "
-    second = first.replace("anna", "x").replace("ben", "anna").replace("x", "ben")
-    second = second.replace("boben", "box")
-
-    def lead(logits):
-        return (logits[ID["anna"]] - logits[ID["ben"]]).item()
-
-    clean = lead(streams(first + "drum")[1])
-    others, logits = streams(second + "drum")
+    clean = lead(streams(FIRST + "drum")[1])
+    others, logits = streams(OTHER + "drum")
     other = lead(logits)
-    effect = np.zeros((22, 5))
+    effect = np.full((15, 5), np.nan)
     for level in range(5):
-        for at in range(22):
-            _, logits = streams(first + "drum", level, at, others[level][at])
-            effect[at, level] = (clean - lead(logits)) / (clean - other)
-    shown = ["⟨s⟩", *first.split(), "asked for"]
-    at = int(effect[:, 0].argmax())
+        for at in range(15, 30):
+            if at in (15, 23) if level == 0 else at == 29 if level > 2 else True:
+                _, logits = streams(FIRST + "drum", level, at, others[level][at])
+                effect[at - 15, level] = (clean - lead(logits)) / (clean - other)
+    shown = ["⟨s⟩", *FIRST.split(), "asked for"]
+
+    def why(r, c):
+        said = f"word {15 + r}, {[*shown[:-1], 'drum'][15 + r]}, after {LEVELS[c]}: "
+        if c == 0 and np.isnan(effect[r, c]):
+            return said + "0, since both stories have the same vector here"
+        if np.isnan(effect[r, c]):
+            return said + "0, since no later attention carries it to the last word"
+        if c > 2:
+            return said + "1, since the logits are computed from this vector"
+        return said + f"effect {effect[r, c]:.3f}"
+
     return Seen(
         says(
-            "Asked for the drum: D is {} in the one story and {} in the other. Exchanging the "
-            f"embedding of word {{}}, {shown[at]}, has the effect {{}}; after attention {{}} only "
-            "the last word has one, {}.",
-            *(clean, other, at, effect[at, 0], 1, effect[-1, 3]),
+            "Asked for the drum: D is {} in the one story and {} in the other. After feed-forward "
+            "{}, exchanging the stream of word {}, anna, has the effect {}, and of word {}, ben, "
+            "{}.",
+            *(clean, other, 0, 15, effect[0, 2], 23, effect[8, 2]),
         ),
         Grid(
             "effect of exchanging one vector",
             effect,
-            [f"{k} {word}" for k, word in enumerate(shown)],
-            ["E", "A0", "F0", "A1", "F1"],
-            text=lambda v: f"{v:.0f}" if abs(v) >= 0.5 else "",
-            detail=lambda r, c: (
-                f"the stream of word {r}, {shown[r]}, after {LEVELS[c]}: effect {effect[r, c]:.3f}"
-            ),
-            xlabel="after embedding, attention, feed-forward",
+            [f"{k} {word}" for k, word in enumerate(shown)][15:],
+            SHORT,
+            text=lambda v: f"{abs(v) if abs(v) < 0.005 else v:.2f}",
+            detail=why,
+            xlabel="exchanged after this part",
+            limits=(0, 1),
+            role="weight",
+        ),
+    )
+
+
+@torch.no_grad()
+def head_outputs(text):
+    """What the heads of each layer write at the last word, (128,) for each layer."""
+    seen = [None, None]
+
+    def hook(layer):
+        return lambda _, inputs: seen.__setitem__(layer, inputs[0][0, -1])
+
+    with changed(outputs(), hook):
+        logits = llama()(row(text)).logits[0, -1]
+    return seen, logits
+
+
+@check_explorer("explore-carries", {"asked for": "drum"})
+@torch.no_grad()
+def test_head_1_0_hands_over_the_name():
+    _, logits = head_outputs(FIRST + "drum")
+    theirs, theirs_logits = head_outputs(OTHER + "drum")
+    effects = []
+    for layer in range(2):
+        for head in range(4):
+            part = slice(32 * head, 32 * (head + 1))
+
+            def hook(which, layer=layer, part=part):
+                def change(_, inputs):
+                    x = inputs[0].clone()
+                    if which == layer:
+                        x[0, -1, part] = theirs[layer][part]
+                    return (x,)
+
+                return change
+
+            with changed(outputs(), hook):
+                patched = lead(llama()(row(FIRST + "drum")).logits[0, -1])
+            effects.append((lead(logits) - patched) / (lead(logits) - lead(theirs_logits)))
+    looks = maps(row(FIRST + "drum"))[:, 0, 0].numpy()
+    table = np.stack([looks[0, 15], looks[0, 23], looks[1, 29]], 1)
+    places = [*range(13, 16), *range(20, 25)]
+    text = ["⟨s⟩", *FIRST.split()]
+    return Seen(
+        says(
+            "Asked for the drum: exchanging what head {} writes at the last word has the effect "
+            "{}. It looks at word {} ben with weight {}, where head {} looks two words back, with "
+            "weight {}.",
+            *(1.0, effects[4], 23, looks[1, 29, 23], 0.0, looks[0, 23, 21]),
+        ),
+        Bars(
+            "one head exchanged at the last word",
+            HEADS,
+            {"effect": np.array(effects)},
+            "head",
+            "effect",
+            ylim=(-0.1, 1.1),
+        ),
+        Grid(
+            "who looks at whom",
+            table[places].T,
+            ["0.0, at 15 anna", "0.0, at 23 ben", "1.0, at the end"],
+            [f"{k} {text[k]}" for k in places],
+            text=lambda v: f"{v:.2f}" if v >= 0.005 else "",
+            xlabel="is looked at",
             limits=(0, 1),
             role="weight",
         ),
@@ -429,9 +549,10 @@ def test_a_neuron_fires_and_writes():
         shapes[f"writes {k}"] = Text(7.5, 4.9 - k, writes[k])
     return Seen(
         says(
-            f"Neuron {{}} of layer {{}} has {{}} of its squared activity on “{SECOND}”. It writes "
-            f"in the direction of {', '.join(writes)}.",
-            *(number, 1, by_word[order[0], number]),
+            f"Neuron {{}} of layer {{}} has {{}} of its squared activity on “{SECOND}”. Its "
+            "strongest activation is {}, and with this sign it writes in the direction of "
+            f"{', '.join(writes)}.",
+            *(number, 1, by_word[order[0], number], acts[acts.abs().argmax()].item()),
         ),
         Scene("", shapes, xlim=(0, 10), ylim=(0.4, 6.6)),
     )

@@ -1,17 +1,20 @@
 """Chapter 19: what its exercises and questions print, and from where it is known."""
 
-from .texts import Code, Entries, draw
+from .texts import Code, Entries, LeftOut, draw
 
 ENTRIES: Entries = {
-    ("ex-inside-score", "weights.diagonal(1 - length, -2, -1)"): Code(
+    ("ex-inside-score", "weights.diagonal(offset, -2, -1)"): Code(
         lambda: (
-            {"weights": draw(9, 9), "length": 4},
+            {"weights": draw(9, 9), "offset": -3},
             draw(9, 9).flatten()[27::10][:6],
         ),
         (
-            "weights.diagonal(length - 1, -2, -1)",
-            "weights.diagonal(-length, -2, -1)",
-            "weights.diagonal(1 - length, -1, -2)",
+            "weights.diagonal(-offset, -2, -1)",
+            "weights.diagonal(offset + 1, -2, -1)",
+            "weights.diagonal(offset, -1, -2)",
         ),
+    ),
+    ("ex-inside-pair", 'shares(without("zero", "0.1", "0.3"))'): LeftOut(
+        "a call of the chapter's own functions; the solution makes it and prints what it gives"
     ),
 }
