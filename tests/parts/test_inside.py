@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from book.own import encode, own_model
+from book.own.inside import heads_off
+from book.own.measure import held_out, measure
 from transformer_parts.inside import (
     induction_score,
     logit_attribution,
@@ -75,3 +77,20 @@ def test_shares_add_up_to_the_logit():
 def test_bad_input_is_named(call, named):
     with pytest.raises(ValueError, match=named):
         call()
+
+
+@torch.no_grad()
+def test_two_heads_of_which_each_is_enough_for_who():
+    """The answer to the exercise with two heads at once, on stories of its own."""
+    model, told = own_model(), held_out(60)
+
+    def who(*heads):
+        with heads_off(model, heads):
+            asked = measure(model, told).questions["who"]
+        assert asked.number > 100
+        return asked.right
+
+    assert min(who((0, 1)), who((0, 2)), who((0, 3))) > 0.97
+    assert who((0, 1), (0, 2)) < 0.9
+    for others in (((0, 1), (0, 3)), ((1, 1), (1, 2)), ((1, 2), (1, 3))):
+        assert who(*others) > 0.95
