@@ -8,9 +8,10 @@ from book.explorer import Bars
 from .reading import Seen, differences, every_check, explorers, says
 
 
-def test_every_explorer_of_the_book_is_recomputed_in_exactly_one_test():
+def test_every_explorer_of_the_book_is_recomputed_and_every_test_has_its_explorer():
     stored = [(topic(path), cell) for path in chapters() for cell in explorers(topic(path))]
-    assert sorted((check.topic, check.cell) for check in every_check()) == sorted(stored)
+    # One explorer may have two tests, of two states.
+    assert sorted({(check.topic, check.cell) for check in every_check()}) == sorted(stored)
 
 
 @pytest.mark.parametrize(
