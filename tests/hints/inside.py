@@ -1,6 +1,6 @@
 """Chapter 19: what its exercises and questions print, and from where it is known."""
 
-from .texts import Code, Entries, LeftOut, draw
+from .texts import Code, Entries, draw
 
 ENTRIES: Entries = {
     ("ex-inside-score", "weights.diagonal(offset, -2, -1)"): Code(
@@ -13,8 +13,5 @@ ENTRIES: Entries = {
             "weights.diagonal(offset + 1, -2, -1)",
             "weights.diagonal(offset, -1, -2)",
         ),
-    ),
-    ("ex-inside-pair", 'shares(without("zero", "0.1", "0.3"))'): LeftOut(
-        "a call of the chapter's own functions; the solution makes it and prints what it gives"
     ),
 }
