@@ -137,7 +137,10 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
             role="ink",
         ),
         weights_of(
-            weights, words, words, how, xlabel="token that is read", ylabel="token that reads"
+            [[w if j <= i else math.nan for j, w in enumerate(r)] for i, r in enumerate(weights)],
+            *(words, words, how),
+            xlabel="token that is read",
+            ylabel="token that reads",
         ),
         Grid(
             "means",
