@@ -1,4 +1,4 @@
-"""What goes on inside the model: attention weights of every head, and the model with heads off."""
+"""What goes on inside the model: its stream, the weights of every head, and it with heads off."""
 
 from __future__ import annotations
 
@@ -47,6 +47,29 @@ def attention_maps(model: DecoderOnlyTransformer, tokens: Tensor) -> list[Tensor
         k = k.repeat_interleave(a.num_heads // a.num_kv_heads, dim=1)
         maps.append(attention_weights(q, k, is_causal=True))
     return maps
+
+
+@torch.no_grad()
+def streams(model: DecoderOnlyTransformer, tokens: Tensor) -> Tensor:
+    """The residual stream below the first sub-layer and behind each one.
+
+    Args:
+        model: with two residual branches in each of its L blocks.
+        tokens: shape (B, T), integers.
+
+    Returns:
+        Shape (1 + 2 L, B, T, d_model).
+    """
+    branches = [branch for block in blocks(model) for branch in (block.attn, block.ffn)]
+    seen: list[Tensor] = []
+    hooks = [branches[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))]
+    hooks += [b.register_forward_hook(lambda _, __, output: seen.append(output)) for b in branches]
+    try:
+        model(tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.stack(seen)
 
 
 @contextmanager

@@ -7,13 +7,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from book.measured import fingerprint
 from book.own import FOLDER, encode, own_model
-from book.own.inside import attention_maps, blocks, heads_off
+from book.own.inside import attention_maps, blocks, heads_off, streams
 from book.stories import BEGIN, VOCABULARY, follow, surprise
-from transformer_parts.attention import split_heads
+from transformer_parts.attention import attention_weights, split_heads
 from transformer_parts.decoder import DecoderOnlyTransformer
 from transformer_parts.rope import apply_rotary_emb, interleaved_to_half_permutation
 
@@ -28,30 +28,12 @@ def levels(model: DecoderOnlyTransformer, tokens: Tensor) -> dict[str, Tensor]:
         model: with two residual branches in each block.
         tokens: shape (1, T), integers.
     """
-    streams: dict[str, Tensor] = {}
-
-    def note(name: str, index: int) -> Any:
-        def hook(_: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> None:
-            value = (inputs[0], output)[index]
-            streams[name] = value[0] if isinstance(value, tuple) else value
-
-        return hook
-
-    hooks = []
-    for number, block in enumerate(blocks(model)):
-        if number == 0:
-            hooks.append(block.register_forward_hook(note("embedding", 0)))
-        hooks.append(block.attn.register_forward_hook(note(f"attention {number}", 1)))
-        hooks.append(block.register_forward_hook(note(f"feed-forward {number}", 1)))
-    try:
-        model(tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    order = ["embedding"]
-    for number in range(len(blocks(model))):
-        order += [f"attention {number}", f"feed-forward {number}"]
-    return {name: model.logits(model.norm(streams[name])).softmax(-1)[0] for name in order}
+    parts = ("attention", "feed-forward")
+    names = ["embedding", *(f"{part} {n}" for n in range(len(blocks(model))) for part in parts)]
+    return {
+        name: model.logits(model.norm(stream)).softmax(-1)[0]
+        for name, stream in zip(names, streams(model, tokens), strict=True)
+    }
 
 
 @torch.no_grad()
@@ -88,7 +70,8 @@ def taken_out(
         norms[f"norm of feed-forward {number}"] = block.ffn.norm
         parts[f"attention {number}"] = block.attn.sublayer
         parts[f"feed-forward {number}"] = block.ffn.sublayer
-    heads = {f"{i}.{j}": (i, j) for i in range(len(parts) // 2) for j in range(_heads(model))}
+    c = model.config
+    heads = {f"{i}.{j}": (i, j) for i in range(c.num_layers) for j in range(c.num_heads)}
     rope = model.rope
     with ExitStack() as stack:
         stack.enter_context(heads_off(model, [heads[name] for name in off if name in heads]))
@@ -109,10 +92,6 @@ def taken_out(
             elif name not in heads:
                 raise ValueError(f"{name!r} is no part that can be taken out")
         yield model
-
-
-def _heads(model: DecoderOnlyTransformer) -> int:
-    return model.config.num_heads
 
 
 @torch.no_grad()
@@ -162,15 +141,15 @@ def tensors(model: DecoderOnlyTransformer, tokens: Tensor) -> dict[str, Any]:
     finally:
         for hook in hooks:
             hook.remove()
-    weights = attention_maps(model, tokens)
     layers = []
     for n in range(len(blocks(model))):
         of = {k.removeprefix(f"{n} "): v for k, v in caught.items() if k.startswith(f"{n} ")}
-        of |= {k: split_heads(of[k][None], _heads(model))[0] for k in ("q", "k", "v", "mixed")}
+        for name in ("q", "k", "v", "mixed"):
+            of[name] = split_heads(of[name][None], model.config.num_heads)[0]
         turned = [of[k] if rope[n] is None else apply_rotary_emb(of[k], *rope[n]) for k in "qk"]
         of["turnedQ"], of["turnedK"] = turned
         of["scores"] = turned[0] @ turned[1].mT / turned[0].shape[-1] ** 0.5
-        of["weights"] = weights[n][0]
+        of["weights"] = attention_weights(turned[0], turned[1], is_causal=True)
         order = interleaved_to_half_permutation(of["q"].shape[-1])
         of |= {k: of[k][..., order] for k in ("q", "k", "turnedQ", "turnedK")}
         layers.append(of)

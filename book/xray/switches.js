@@ -67,8 +67,9 @@ function switches({ model, state, changed, effect }) {
       every.setAttribute("aria-pressed", String(without()));
       heat.value = state.temperature;
       output.textContent = state.temperature.toFixed(1);
-      const replaced = [...buttons.keys()].filter((name) => state.off.has(name)).map(instead);
-      if (norms.length > 1 && without()) replaced.splice(0, replaced.length, ...[...buttons.keys()].filter((n) => state.off.has(n) && !norms.includes(n)).map(instead), "No norm divides by the root mean square any longer; the gains stay.");
+      const out = [...buttons.keys()].filter((name) => state.off.has(name) && !(without() && norms.includes(name)));
+      const replaced = out.map(instead);
+      if (without()) replaced.push("No norm divides by the root mean square any longer; the gains stay.");
       if (state.temperature !== 1) replaced.push(`The logits are divided by ${state.temperature} before the softmax, so ${state.temperature < 1 ? "likely words become likelier still" : "unlikely words become likelier"}.`);
       told.textContent = replaced.length ? `${replaced.join(" ")} ${effect()}` : "All parts are at work. Press one to take it out, and watch the surprise under the words.";
     },
