@@ -8,10 +8,13 @@ from book.explorer import Bars
 from .reading import Seen, differences, every_check, explorers, says
 
 
-def test_every_explorer_of_the_book_is_recomputed_and_every_test_has_its_explorer():
+def test_every_explorer_of_the_book_is_recomputed_and_no_state_of_it_twice():
     stored = [(topic(path), cell) for path in chapters() for cell in explorers(topic(path))]
+    checks = every_check()
+    assert sorted({(check.topic, check.cell) for check in checks}) == sorted(stored)
     # One explorer may have two tests, of two states.
-    assert sorted({(check.topic, check.cell) for check in every_check()}) == sorted(stored)
+    states = [(check.topic, check.cell, *sorted(check.at.items())) for check in checks]
+    assert len(states) == len(set(states))
 
 
 @pytest.mark.parametrize(

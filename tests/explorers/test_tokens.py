@@ -147,99 +147,14 @@ def test_an_emoji_has_four_bytes():
 WORDS = {"hug": 10, "pug": 5, "pun": 12, "bun": 4, "hugs": 5}
 
 
-@check_explorer("explore-merges", {"step": "4"})
-def test_three_merges_of_five_words():
-    split = {
-        "hug": ["hug"],
-        "pug": ["p", "ug"],
-        "pun": ["p", "un"],
-        "bun": ["b", "un"],
-        "hugs": ["hug", "s"],
-    }
-    shapes = {}
-    for row, (word, times) in enumerate(WORDS.items()):
-        shapes[f"{word} times"] = Text(0.9, -row - 0.5, f"{times} ×", anchor="end")
-        x = 1.2
-        for k in range(4):
-            there = k < len(split[word])
-            token = split[word][k] if there else "?"
-            shapes[f"{word} {k}"] = Box(
-                x,
-                -row - 0.85,
-                0.75 * len(token) - 0.1,
-                0.7,
-                label=token if there else "",
-                role="data",
-                fill=0.45 if len(token) > 1 else 0.12,
-                shown=there,
-                detail=f"{token}: stands in {word}, {times} times",
-            )
-            x += 0.75 * len(token)
-    # The pairs in the order in which they first stand somewhere, from the letters on.
-    rows = [
-        "h u",
-        "u g",
-        "p u",
-        "u n",
-        "b u",
-        "g s",
-        "h ug",
-        "p ug",
-        "ug s",
-        "p un",
-        "b un",
-        "hug s",
-    ]
-    counts = {"p un": 12, "p ug": 5, "hug s": 5, "b un": 4}
-    where = {"p un": "pun", "p ug": "pug", "hug s": "hugs", "b un": "bun"}
-    return Seen(
-        says(
-            "{} merges. The last one made hug. The text has {} tokens. The most frequent pair is "
-            "p un, {} times",
-            *(3, 10 + 10 + 24 + 8 + 10, 12),
-        ),
-        Scene("the words", shapes, xlim=(-0.4, 4.4), ylim=(-5, 0), width=200),
-        Grid(
-            "the pairs",
-            np.array([[counts.get(pair, np.nan)] for pair in rows], float),
-            rows,
-            ["count"],
-            text="{:.0f}",
-            detail=lambda row, column: (
-                f"{rows[row]}: {counts[rows[row]]} in {where[rows[row]]}"
-                if rows[row] in counts
-                else f"{rows[row]}: nowhere now"
-            ),
-            limits=(0, 30),
-            role="weight",
-        ),
-    )
+# The pairs in the order in which they first stand somewhere, from the letters on.
+PAIRS = [
+    "h u", "u g", "p u", "u n", "b u", "g s", "h ug", "p ug", "ug s", "p un", "b un", "hug s",
+]  # fmt: skip
 
 
-@check_explorer("explore-merges", {"step": "5"})
-def test_after_four_merges_two_pairs_are_equally_frequent():
-    split = {
-        "hug": ["hug"],
-        "pug": ["p", "ug"],
-        "pun": ["pun"],
-        "bun": ["b", "un"],
-        "hugs": ["hug", "s"],
-    }
-    pairs = [
-        "h u",
-        "u g",
-        "p u",
-        "u n",
-        "b u",
-        "g s",
-        "h ug",
-        "p ug",
-        "ug s",
-        "p un",
-        "b un",
-        "hug s",
-    ]
-    left = {"p ug": ("pug", 5), "hug s": ("hugs", 5), "b un": ("bun", 4)}
+def merged(sentence, split, left):
+    """The words cut as in `split`; `left`: a pair -> the one word it stands in, and how often."""
     shapes = {}
     for row, (word, times) in enumerate(WORDS.items()):
         shapes[f"{word} times"] = Text(0.9, -row - 0.5, f"{times} ×", anchor="end")
@@ -250,32 +165,67 @@ def test_after_four_merges_two_pairs_are_equally_frequent():
                 *(x, -row - 0.85, wide - 0.1, 0.7),
                 label=token,
                 role="data",
-                fill=0.12 + 0.33 * (len(token) > 1),
+                fill=0.45 if len(token) > 1 else 0.12,
                 shown=token != "",
                 detail=f"{token}: stands in {word}, {times} times",
             )
             x += wide
+
+    def where(row, column):
+        word, times = left.get(PAIRS[row], ("", 0))
+        return f"{PAIRS[row]}: {times} in {word}" if times else f"{PAIRS[row]}: nowhere now"
+
     return Seen(
+        sentence,
+        Scene("the words", shapes, xlim=(-0.4, 4.4), ylim=(-5, 0), width=200),
+        Grid(
+            "the pairs",
+            np.array([[left.get(pair, ("", np.nan))[1]] for pair in PAIRS], float),
+            PAIRS,
+            ["count"],
+            text="{:.0f}",
+            detail=where,
+            limits=(0, 30),
+            role="weight",
+        ),
+    )
+
+
+@check_explorer("explore-merges", {"step": "4"})
+def test_three_merges_of_five_words():
+    return merged(
+        says(
+            "{} merges. The last one made hug. The text has {} tokens. The most frequent pair is "
+            "p un, {} times",
+            *(3, 10 + 10 + 24 + 8 + 10, 12),
+        ),
+        {
+            "hug": ["hug"],
+            "pug": ["p", "ug"],
+            "pun": ["p", "un"],
+            "bun": ["b", "un"],
+            "hugs": ["hug", "s"],
+        },
+        {"p un": ("pun", 12), "p ug": ("pug", 5), "hug s": ("hugs", 5), "b un": ("bun", 4)},
+    )
+
+
+@check_explorer("explore-merges", {"step": "5"})
+def test_after_four_merges_two_pairs_are_equally_frequent():
+    return merged(
         says(
             "{} merges. The last one made pun. The text has {} tokens. The most frequent pairs "
             "are p ug and hug s, {} times each",
             *(4, 10 + 10 + 12 + 8 + 10, 5),
         ),
-        Scene("the words", shapes, xlim=(-0.4, 4.4), ylim=(-5, 0), width=200),
-        Grid(
-            "the pairs",
-            np.array([[left.get(pair, ("", np.nan))[1]] for pair in pairs], float),
-            pairs,
-            ["count"],
-            text="{:.0f}",
-            detail=lambda row, column: (
-                f"{pairs[row]}: {left[pairs[row]][1]} in {left[pairs[row]][0]}"
-                if pairs[row] in left
-                else f"{pairs[row]}: nowhere now"
-            ),
-            limits=(0, 30),
-            role="weight",
-        ),
+        {
+            "hug": ["hug"],
+            "pug": ["p", "ug"],
+            "pun": ["pun"],
+            "bun": ["b", "un"],
+            "hugs": ["hug", "s"],
+        },
+        {"p ug": ("pug", 5), "hug s": ("hugs", 5), "b un": ("bun", 4)},
     )
 
 

@@ -11,6 +11,7 @@ import threading
 
 import pytest
 from visiting import SITE, Visitor
+from xraying import at_work
 
 from book.chapters import chapters
 from book.take_away.browser import chromiums, program
@@ -85,23 +86,13 @@ def visitor(browser, served, built):
 @pytest.fixture(scope="session")
 def loaded(browser, served, built):
     """The X-ray page with the model loaded, for tests that only compute."""
-    yield from _loaded(browser, served, built)
+    yield from at_work(browser, served, built)
 
 
 @pytest.fixture(scope="session")
 def bench(browser, served, built):
     """Another one, whose script is given faults (xraying.py)."""
-    yield from _loaded(browser, served, built)
-
-
-def _loaded(browser, served, built):
-    from xraying import PAGE, ready
-
-    one = Visitor(browser, served, built)
-    yield ready(one.open(PAGE))
-    heard = one.heard()
-    one.close()
-    assert heard == []
+    yield from at_work(browser, served, built)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 import torch
-from xraying import AGREED, PACKED, texts, unpacked, with_faults
+from xraying import AGREED, PACKED, plainly, texts, unpacked, with_faults
 
 from book.own import own_model
 from book.own.inside import blocks
@@ -122,13 +122,11 @@ EXPLAIN = """([tokens, off, temperature, places]) => {
   });
 }"""
 QUOTIENTS = {"seen", "weights", "between", "hidden", "last", "probabilities"}
-POWERS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 
 def worked_out(expression, table):
     """What the arithmetic gives in a calculator; E is the table of embeddings."""
-    text = re.sub(r"·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda m: f"e{m[1].translate(POWERS)}", expression)
-    text = re.sub(r" \[\d+ more\]", "", text).replace("−", "-").replace("·", "*")
+    text = re.sub(r" \[\d+ more\]", "", plainly(expression)).replace("·", "*")
     text = re.sub(r"√(\d+)", r"√(\1)", text).replace("√", "sqrt")
     assert re.fullmatch(r"[-+*/()\d.e ,E\[\]]*", re.sub("exp|sqrt", "", text)), expression
     return eval(text, {"__builtins__": {}, "exp": math.exp, "sqrt": math.sqrt, "E": table})

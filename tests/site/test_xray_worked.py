@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from xraying import PAGE, ready
+from xraying import PACKED, at_work, plainly
 
 from book import xray
 from book.own import encode, own_model
@@ -19,13 +19,7 @@ AT = xray.first()["at"]
 
 @pytest.fixture(scope="module")
 def _page(browser, served, built):
-    from visiting import Visitor
-
-    one = Visitor(browser, served, built)
-    yield ready(one.open(PAGE, viewport={"width": 1280, "height": 900}))
-    heard = one.heard()
-    one.close()
-    assert heard == []
+    yield from at_work(browser, served, built, viewport={"width": 1280, "height": 900})
 
 
 @pytest.fixture
@@ -59,7 +53,9 @@ def tensor(page, name):
 
 # ---- every tensor
 
-OPEN = """([layer, head]) => {
+OPEN = (
+    f"([layer, head]) => {{ {PACKED}"
+    + """
   const one = (s, of = document) => of.querySelector(s), all = (s, of = document) => [...of.querySelectorAll(s)];
   const color = (name) => {
     const hex = getComputedStyle(document.documentElement).getPropertyValue(`--tp-${name}`).trim();
@@ -72,11 +68,10 @@ OPEN = """([layer, head]) => {
     const panel = button.nextElementSibling, canvas = one(".tp-xray-cells canvas", panel);
     const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
     copy.drawImage(canvas, 0, 0);
-    const image = copy.getImageData(0, 0, canvas.width, canvas.height).data, parts = [];
-    for (let i = 0; i < image.length; i += 30000) parts.push(String.fromCharCode(...image.subarray(i, i + 30000)));
+    const image = copy.getImageData(0, 0, canvas.width, canvas.height).data;
     const out = {
       expanded: button.getAttribute("aria-expanded"), shape: one(".tp-xray-shape", button).textContent,
-      width: canvas.width, height: canvas.height, pixels: btoa(parts.join("")),
+      width: canvas.width, height: canvas.height, pixels: asText(image),
       colors: { ground: color("ground"), quiet: color("quiet"), role: color(panel.dataset.role) },
       cells: all(".tp-xray-numbers button", panel).map((b) => b.lastChild.textContent),
       pressed: all(".tp-xray-numbers button", panel).findIndex((b) => b.getAttribute("aria-pressed") === "true"),
@@ -88,6 +83,7 @@ OPEN = """([layer, head]) => {
     return out;
   });
 }"""  # noqa: E501
+)
 ORDER = (
     "tokens", "embedding", "before", "seen", "q", "k", "v", "turnedQ", "turnedK", "scores",
     "weights", "mixed", "attention", "middle", "between", "gate", "up", "hidden", "down", "after",
@@ -97,9 +93,7 @@ ORDER = (
 
 def number(text):
     """A number of the page."""
-    text = text.replace("−", "-").replace("∞", "inf")
-    raised = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
-    return float(re.sub("·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda m: f"e{m[1].translate(raised)}", text))
+    return float(plainly(text).replace("∞", "inf"))
 
 
 @pytest.mark.parametrize(("layer", "head"), [(0, 2), (1, 0)])

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import torch
+from visiting import Visitor
 
 from book import xray
 from book.stories import VOCABULARY, stories
@@ -20,6 +21,15 @@ def ready(page):
     page.get_by_role("button", name=LOAD).click()
     page.wait_for_selector(".tp-xray textarea")
     return page
+
+
+def at_work(browser, served, built, **options):
+    """A page with the model loaded, which at its end has asked for nothing from elsewhere."""
+    one = Visitor(browser, served, built)
+    yield ready(one.open(PAGE, **options))
+    heard = one.heard()
+    one.close()
+    assert heard == []
 
 
 def texts(number):
@@ -37,18 +47,26 @@ def texts(number):
 
 # Numbers travel as bytes.
 PACKED = """
-  const packed = (data) => {
-    const bytes = new Uint8Array(new Float32Array(data).buffer), parts = [];
+  const asText = (bytes) => {
+    const parts = [];
     for (let i = 0; i < bytes.length; i += 30000) {
       parts.push(String.fromCharCode(...bytes.subarray(i, i + 30000)));
     }
     return btoa(parts.join(""));
   };
+  const packed = (data) => asText(new Uint8Array(new Float32Array(data).buffer));
 """
 
 
 def unpacked(text, *shape):
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy()).view(*shape)
+
+
+def plainly(text):
+    """What the page writes, with signs and powers as Python reads them."""
+    raised = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+    text = re.sub("·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", lambda m: f"e{m[1].translate(raised)}", text)
+    return text.replace("−", "-")
 
 
 def with_faults(page, *changes):
