@@ -118,7 +118,7 @@ def number(
     return Question(
         title=title,
         oracle=once,
-        cases=(Case("the number", tuple, tol=within),),
+        cases=(Case("the number", tuple, tol=within, relative=True),),
         variants=(lambda: once() * (1 + 0.9 * within) if within else once(),),
         wrong=[WrongAnswer(w.name, w.why, _once(w.value)) for w in wrong],
         because=because,
