@@ -427,7 +427,7 @@ def test_what_the_stream_says_without_the_first_feed_forward_layer():
             xlabel="digit before + digit",
         ),
         Bars(
-            "what each adds to the logit of the right answer",
+            "what each adds to the right answer's lead over the mean logit",
             ["in", *(f"{kind}{n}" for n in (1, 2, 3, 4) for kind in "AF")],
             {"share": terms},
             "input, attention, feed-forward",

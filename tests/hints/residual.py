@@ -45,6 +45,14 @@ def power_law():
     return {"c": 1.4, "L": 7.0, "p": p, "v": values[1]}
 
 
+def handed_down():
+    """A branch of variance v, orthogonal to the stream."""
+    ones = torch.ones(24, 1, dtype=torch.float64)
+    _, x, branch = torch.linalg.qr(torch.cat([ones, draw(24, 2)], 1))[0].T * 24**0.5
+    branch = 0.3**0.5 * branch  # orthogonal to x, and both have the mean 0
+    return {"v": 0.3, r"\sigma": (x + branch).std(correction=0)}
+
+
 def designed():
     top = oracle("residual.init")(6, 3, 0.5, 1.5)
     return {"s": top, "t": 1.5, "v": 0.5, "n": 18}
@@ -71,6 +79,10 @@ ENTRIES: Entries = {
         r"\|dx\|^2",
         "2^S",
     ): LeftOut("what is given, and the quantities that are asked about"),
+    ("ex-residual-paradox", r"\|I\|_F^2=d"): Formula(
+        lambda: {"I": torch.eye(5), "d": 5}
+    ),
+    ("ex-residual-paradox", r"\sigma^2=1+v", "1+v"): Formula(handed_down, claim=r"@0=@1"),
     ("ex-residual-init", "s^2"): Formula(
         designed, claim=r"t=1+nv@0", says=("multiplies the variance by",)
     ),
