@@ -21,14 +21,15 @@ __all__ = [
     "TransformerEncoderLayer",
     "TransformerDecoderLayer",
     "Transformer",
-    "shift_right",
     "count_parameters",
+    "shift_right",
     "greedy_decode",
     "beam_search",
 ]
 
 
-# From notebooks/10_transformer.ipynb#build
+# From notebooks/10_transformer.ipynb#the-whole-in-twenty-lines
+# Library version: adds dropout, padding masks and a choice of activation.
 class TransformerEncoderLayer(nn.Module):
     """Self-attention and a feed-forward network, each with a residual and a norm.
 
@@ -39,6 +40,7 @@ class TransformerEncoderLayer(nn.Module):
         dropout: on attention weights, hidden units and the output of each sub-layer.
         activation: of the feed-forward network, as `FeedForward`.
         norm_first: Pre-Norm if true, else the original Post-Norm.
+        eps: of the norms, as `LayerNorm`.
 
     Shapes: x (B, S, d_model) -> (B, S, d_model). Masks: True = may attend.
 
@@ -57,12 +59,13 @@ class TransformerEncoderLayer(nn.Module):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
         self.norm_first = norm_first
         self.self_attn = MultiHeadAttention(d_model, num_heads, dropout=dropout)
         self.ffn = FeedForward(d_model, d_ff, activation, dropout=dropout)
-        self.norm1, self.norm2 = LayerNorm(d_model), LayerNorm(d_model)
+        self.norm1, self.norm2 = LayerNorm(d_model, eps), LayerNorm(d_model, eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
@@ -93,14 +96,15 @@ class TransformerDecoderLayer(nn.Module):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
         self.norm_first = norm_first
         self.self_attn = MultiHeadAttention(d_model, num_heads, dropout=dropout)
         self.cross_attn = MultiHeadAttention(d_model, num_heads, dropout=dropout)
         self.ffn = FeedForward(d_model, d_ff, activation, dropout=dropout)
-        self.norm1, self.norm2 = LayerNorm(d_model), LayerNorm(d_model)
-        self.norm3 = LayerNorm(d_model)
+        self.norm1, self.norm2 = LayerNorm(d_model, eps), LayerNorm(d_model, eps)
+        self.norm3 = LayerNorm(d_model, eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(
@@ -141,7 +145,8 @@ def _add(
     return y
 
 
-# From notebooks/10_transformer.ipynb#build
+# From notebooks/10_transformer.ipynb#the-whole-in-twenty-lines
+# Library version: adds padding, separate vocabularies and final norms.
 class Transformer(nn.Module):
     """The original encoder-decoder Transformer, on tokens.
 
@@ -149,6 +154,7 @@ class Transformer(nn.Module):
         src_vocab, tgt_vocab: sizes of the vocabularies.
         d_model, num_heads, d_ff, dropout, activation, norm_first: as in the layers.
         num_encoder_layers, num_decoder_layers: depths of the two stacks.
+        eps: of the norms.
         pad: the token that fills up short sequences; no position attends to it.
         max_len: the longest sequence.
         shared: one embedding for source and target; needs equal vocabularies.
@@ -176,6 +182,7 @@ class Transformer(nn.Module):
         pad: int = 0,
         max_len: int = 512,
         shared: bool = True,
+        eps: float = 1e-5,
     ) -> None:
         super().__init__()
         if shared and src_vocab != tgt_vocab:
@@ -191,11 +198,11 @@ class Transformer(nn.Module):
         self.positions = SinusoidalPositionalEncoding(d_model, max_len, dropout)
 
         def layers(kind: Callable[..., nn.Module], count: int) -> nn.ModuleList:
-            options = (d_model, num_heads, d_ff, dropout, activation, norm_first)
+            options = (d_model, num_heads, d_ff, dropout, activation, norm_first, eps)
             return nn.ModuleList(kind(*options) for _ in range(count))
 
         def last() -> nn.Module:
-            return LayerNorm(d_model) if norm_first else nn.Identity()
+            return LayerNorm(d_model, eps) if norm_first else nn.Identity()
 
         self.encoder = layers(TransformerEncoderLayer, num_encoder_layers)
         self.decoder = layers(TransformerDecoderLayer, num_decoder_layers)
@@ -221,16 +228,8 @@ class Transformer(nn.Module):
         return self.decode(tgt, self.encode(src), src)
 
 
-# From notebooks/10_transformer.ipynb#build
-def shift_right(tokens: Tensor, bos: int) -> Tensor:
-    """The decoder's input: `tokens` (B, T) behind a start token, without the last one.
-
-    Source: chapter 10, eq-chain-rule.
-    """
-    start = tokens.new_full((len(tokens), 1), bos)
-    return torch.cat([start, tokens[:, :-1]], dim=1)
-
-
+# From notebooks/10_transformer.ipynb#where-the-parameters-are
+# Library version: adds the names of the parts, for any module.
 def count_parameters(model: nn.Module, depth: int = 1) -> dict[str, int]:
     """Parameters by module name, down to `depth` levels; a shared one counts once."""
     counts: dict[str, int] = {}
@@ -240,6 +239,19 @@ def count_parameters(model: nn.Module, depth: int = 1) -> dict[str, int]:
     return counts
 
 
+# From notebooks/10_transformer.ipynb#teacher-forcing-one-pass-for-all-positions
+# Library version: adds nothing but its name and source.
+def shift_right(tokens: Tensor, bos: int) -> Tensor:
+    """The decoder's input: `tokens` (B, T) behind a start token, without the last one.
+
+    Source: chapter 10, eq-chain-rule.
+    """
+    start = tokens.new_full((len(tokens), 1), bos)
+    return torch.cat([start, tokens[:, :-1]], dim=1)
+
+
+# From notebooks/10_transformer.ipynb#writing-token-by-token
+# Library version: adds the encoder, which runs once; and beams, explained below.
 @torch.no_grad()
 def greedy_decode(
     model: Transformer, src: Tensor, bos: int, eos: int, max_len: int

@@ -34,6 +34,7 @@ PARTS = [
 SECOND_EDITION = {
     "05_attention",
     "09_residual",
+    "10_transformer",
     "17_tokens",
     "18_training",
     "19_inside",
