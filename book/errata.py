@@ -10,47 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
 
 import yaml
 
-from book.chapters import CHAPTER
+from book.chapters import CHAPTER, NOTEBOOKS, read, slug, without_code
 
 ERRATA = Path(__file__).with_name("errata.yml")
 
 # E-01 is an error in common notes, P-1 a slip in a published paper.
 ID = re.compile(r"E-(?:0[1-9]|[1-9]\d+)|P-[1-9]\d*")
 SEVERITIES = ("wrong", "imprecise", "dubious", "label", "gap")  # told apart on the page
-SECTIONS = {
-    "the-question": "The question",
-    "derivation": "Derivation",
-    "build": "Build",
-    "parity": "Parity",
-    "see-it": "See it",
-    "explore-it": "Explore it",
-    "what-it-costs": "What it costs",
-    "exercises": "Exercises",
-    # Chapters of the second edition name their parts after what they are about.
-    "masks": "Masks",
-    "many-heads": "Many heads",
-    "two-places-for-the-norm": "Two places for the norm",
-    "how-the-stream-grows": "How the stream grows",
-    "how-the-gradient-scales": "How the gradient scales",
-    "the-identity-path-and-a-paradox": "The identity path, and a paradox",
-    "why-pre-norm-trains-more-easily": "Why Pre-Norm trains more easily",
-    "in-real-models": "In real models",
-    "by-hand": "By hand",
-    "switching-off": "Switching off",
-    "directions": "Directions",
-    "reading-half-way-up": "Reading half-way up",
-    "the-plain-version": "The plain version",
-    "further": "Further",
-    "the-residual-stream": "The residual stream",
-    "adamw-derived": "AdamW, derived",
-    "a-batch-in-pieces": "A batch in pieces",
-    "before-the-first-step-and-after-a-hundred": "Before the first step, and after a hundred",
-}
 
 
 @dataclass(frozen=True)
@@ -60,7 +32,7 @@ class Erratum:
     id: str
     severity: str  # one of SEVERITIES
     chapter: str  # the stem of a notebook, such as 08_normalization
-    section: str  # a key of SECTIONS
+    section: str  # the anchor of one of its headings
     title: str
     claim: str  # what is commonly written
     tempting: str
@@ -138,7 +110,7 @@ def _paragraphs(erratum: Erratum) -> Iterator[str]:
     yield f"*Why it is tempting:* {erratum.tempting}"
     yield f"*Right:* {erratum.right}"
     yield f"*Evidence:* {erratum.evidence}" + (f" Test: `{erratum.test}`." if erratum.test else "")
-    place = f"{_title(erratum.chapter)}: {SECTIONS[erratum.section]}"
+    place = f"{_title(erratum.chapter)}: {_headings(erratum.chapter)[erratum.section]}"
     links = f"[{place}](../../notebooks/{erratum.chapter}.ipynb#{erratum.section})"
     if erratum.exercise:
         links += f", {{ref}}`{erratum.exercise}`"
@@ -146,6 +118,15 @@ def _paragraphs(erratum: Erratum) -> Iterator[str]:
     if erratum.source:
         yield f"*Source:* {'; '.join(map(_cited, erratum.source))}."
     yield "::::"
+
+
+@cache
+def _headings(chapter: str) -> dict[str, str]:
+    """The headings of a chapter, by their anchors."""
+    path = NOTEBOOKS / f"{chapter}.ipynb"
+    texts = [without_code(c.source) for c in read(path).cells if c.cell_type == "markdown"]
+    found = re.findall(r"^#{2,3} +(.+?) *$", "\n".join(texts), re.M)
+    return {slug(heading): heading.strip() for heading in found}
 
 
 def _cited(source: str) -> str:
@@ -170,6 +151,14 @@ def _entry(item: object, position: int) -> Erratum:
             )
         if problem := _problem(field, value):
             raise ValueError(f"{name}: field {field!r} {problem}, got {value!r}")
+    if not (NOTEBOOKS / f"{item['chapter']}.ipynb").is_file():
+        raise ValueError(f"{name}: field 'chapter' must be a chapter, got {item['chapter']!r}")
+    known_sections = _headings(item["chapter"])
+    if item["section"] not in known_sections:
+        raise ValueError(
+            f"{name}: field 'section' must be one of {', '.join(known_sections)}, "
+            f"got {item['section']!r}"
+        )
     prefix = f"test_{item['id'].lower().replace('-', '')}_"
     if not (item["test"] or prefix).startswith(prefix):
         raise ValueError(f"{name}: field 'test' must start with {prefix}, got {item['test']!r}")
@@ -198,8 +187,6 @@ def _badly_formed(field: str, value: str) -> str | None:
             return f"must be one of {', '.join(SEVERITIES)}"
         case "chapter" if not CHAPTER.fullmatch(f"{value}.ipynb"):
             return "must be the stem of a chapter, such as 08_normalization"
-        case "section" if value not in SECTIONS:
-            return f"must be one of {', '.join(SECTIONS)}"
         case "test" if not re.fullmatch(r"test_[ep]\d+_[a-z0-9_]+", value):
             return "must be like test_e07_what_it_shows"
         case "exercise" if not re.fullmatch(r"ex-[a-z0-9-]+", value):
