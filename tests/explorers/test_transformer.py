@@ -7,11 +7,16 @@ import random
 import torch
 import torch.nn.functional as F
 
-from book.explorer import Bars, Cell, Scene, Text
+from book.diagram.models import WATCHED, WithSoftmax
+from book.diagram.trace import trace
+from book.diagram.view import fold
+from book.explorer import Bars, Box, Cell, Scene, Segment, Text
+from book.facts import fact
 from transformer_parts.transformer import Transformer
 
 from .blocks import attend, drawn, feed_forward, heads_of, past, waves
 from .reading import Seen, check_explorer, says
+from .test_map import panels
 
 # ---------------------------------------------------------------- the chapter's dates
 
@@ -169,3 +174,48 @@ def test_three_prefixes_find_what_one_misses():
             "probability",
         ),
     )
+
+
+# ---------------------------------------------------------------- what is seen in training
+
+
+@check_explorer("explore-sees", {"input": "shifted right", "mask": "none", "place": "2"})
+def test_without_a_mask_the_answer_stands_one_place_further_on():
+    inputs, answer = ["start", "1", "9", "8"], "1987"
+    told = inputs.index(answer[1])
+    x = [3.4, 5.3, 7.2, 9.1]
+    shapes = {}
+    for u, sign in enumerate(inputs):
+        look = {"role": "bad" if u == told else "data", "strong": u == told}
+        shapes[f"line {u}"] = Segment(x[u], 1.6, x[1], 3.8, **look)
+        shapes[f"input {u}"] = Text(x[u], 1.1, sign, **look)
+        own = {"role": "query", "fill": 0.25} if u == 1 else {"role": "quiet"}
+        shapes[f"place {u}"] = Box(x[u] - 0.7, 3.8, 1.4, 1.0, label=str(u + 1), **own)
+        shapes[f"says {u}"] = Text(x[u], 6.3, answer[u], role="value", strong=u == 1, faint=u != 1)
+        shapes[f"up {u}"] = Segment(x[u], 4.8, x[u], 5.9, role="value", strong=True, shown=u == 1)
+    return Seen(
+        says(
+            "Input: shifted right, mask: none. Place {} sees start {} {} {} and has to say {}, "
+            "which stands in input {}",
+            *(2, 1, 9, 8, 9, told + 1),
+        ),
+        Scene("", shapes, xlim=(0, 10), ylim=(0.5, 7)),
+    )
+
+
+@check_explorer("explore-whole", {"part": "Masked self-attention"})
+def test_the_whole_with_two_layers_in_each_stack():
+    with torch.device("meta"):
+        tokens = {
+            name: torch.zeros(1, n, dtype=torch.long) for name, n in (("source", 7), ("target", 5))
+        }
+        model = Transformer(37_000, 37_000, num_encoder_layers=2, num_decoder_layers=2, max_len=256)
+    graph = fold(trace(WithSoftmax(model), tokens, watch=WATCHED))
+    torch_has = sum(p.numel() for p in torch.nn.MultiheadAttention(512, 8).parameters())
+    said = says(
+        "Masked self-attention ... T × {} in, T × {} out; {} learned numbers. It stands here {} "
+        "times; chapter {} is about it",
+        *(512, 512, torch_has, fact("transformer-base", "num_layers"), 5),
+    )
+    opened = ["model", "model.encoder.0", "model.decoder.0"]
+    return Seen(said, *panels(graph, opened, {7: "S", 5: "T"}, "masked self-attention"))

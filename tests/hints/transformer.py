@@ -1,5 +1,9 @@
-"""Chapter 10: its exercises and questions print no formula, so far."""
+"""Chapter 10: what its exercises and questions print, and from where it is known."""
 
-from .texts import Entries
+from book.formulas.relations import Call
 
-ENTRIES: Entries = {}
+from .texts import Entries, Formula
+
+ENTRIES: Entries = {
+    ("ex-transformer-exact", r"0.88^{10}\approx0.28"): Formula(lambda: Call({}, approx=0.01)),
+}

@@ -7,7 +7,7 @@ exercise.
 from __future__ import annotations
 
 from book.checkers.transformer.counting import COUNT_PARAMETERS, SHIFT_RIGHT
-from book.checkers.transformer.joints import CAUSAL, EXACT, LEAK
+from book.checkers.transformer.joints import EXACT, LEAK, LOSS
 from book.checkers.transformer.layers import DECODER_LAYER, ENCODER_LAYER
 from book.checkers.transformer.writing import GREEDY
 
@@ -17,7 +17,7 @@ EXERCISES = {
     "decoder_layer": DECODER_LAYER,
     "count_parameters": COUNT_PARAMETERS,
     "shift_right": SHIFT_RIGHT,
-    "causal": CAUSAL,
+    "loss": LOSS,
     "greedy": GREEDY,
     "exact": EXACT,
 }

@@ -1,15 +1,16 @@
-"""Where the parts meet: what a leak costs, a test that finds it, and the model's own mistakes."""
+"""Where the parts meet: what a leak costs, a loss to repair, and the model's own mistakes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Case, Exercise, WrongAnswer
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 from book.checkers.questions import WrongNumber, choice, number
 
 # --- leak -----------------------------------------------------------------------------------------
@@ -73,132 +74,127 @@ EXACT = choice(
 )
 
 
-# --- causal ---------------------------------------------------------------------------------------
+# --- loss -----------------------------------------------------------------------------------------
 
-Decoder = Callable[[Tensor], Tensor]
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+Decode = Callable[[Tensor], Tensor]
+VOCAB = 7
 
 
-def _other(x: Tensor, t: int) -> Tensor:
-    """The same rows before t, and others from there on."""
-    other = x.clone()
-    other[t:] = 3 - 2 * other[t:]
-    return other
+def _decoder(scale: float) -> Decode:
+    """Logits that depend on all tokens up to a place, and on the place."""
+    rng = torch.Generator().manual_seed(3)
+    table = scale * torch.randn(12, VOCAB, generator=rng, dtype=torch.float64)
+    table.requires_grad_()
+
+    def decode(inputs: Tensor) -> Tensor:
+        logits: Tensor = table[inputs].cumsum(1) + 0.1 * table[: inputs.shape[1]]
+        return logits
+
+    return decode
 
 
-def _moved(decoder: Decoder, x: Tensor, t: int) -> Tensor:
-    """Which rows of the output move if row t and all later ones are others."""
-    return (decoder(_other(x, t)) != decoder(x)).any(-1)
+def _surprises(decode: Decode, inputs: Tensor, tgt: Tensor) -> Tensor:
+    """The surprise of each token of `tgt`, (B, T)."""
+    return -decode(inputs).log_softmax(-1).gather(-1, tgt[..., None])[..., 0]
 
 
-def _causal(decoder: Decoder) -> bool:
-    x = _draw(7, 4)
-    return not any(bool(_moved(decoder, x, t)[:t].any()) for t in range(1, len(x)))
-
-
-def _causal_by_autograd(decoder: Decoder) -> bool:
-    x = _draw(6, 3, seed=1)
-    x.requires_grad_()
-    for t in range(len(x) - 1):
-        out = decoder(x)[t].sum()
-        if out.requires_grad:
-            (grad,) = torch.autograd.grad(out, x, allow_unused=True)
-            if grad is not None and grad[t + 1 :].any():
-                return False
-    return True
-
-
-def _attention(mask: Callable[[int], Tensor]) -> Decoder:
-    def decoder(x: Tensor) -> Tensor:
-        weights = (x @ x.T).masked_fill(~mask(len(x)), -torch.inf).softmax(-1)
-        return weights @ x
-
-    return decoder
-
-
-def _lower(n: int) -> Tensor:
-    return torch.ones(n, n, dtype=torch.bool).tril()
-
-
-def _one_more(n: int) -> Tensor:
-    """With one entry too many, in the third row; a short sequence has none."""
-    mask = _lower(n)
-    mask[min(2, n - 1), min(3, n - 1)] = True
-    return mask
-
-
-_DECODERS: dict[str, Decoder] = {
-    "a causal attention": _attention(_lower),
-    "a causal attention without the place itself": lambda x: torch.cat(
-        [torch.zeros_like(x[:1]), _attention(_lower)(x)[:-1]]
+@in_parts
+def _loss(
+    shifted: Callable[[Tensor, int], Tensor] = lambda tgt, bos: F.pad(
+        tgt[:, :-1], (1, 0), value=bos
     ),
-    "a layer that takes each row alone": lambda x: torch.tanh(x) * 2,
-    "a running sum": lambda x: x.cumsum(0),
-    "a decoder that always says the same": torch.ones_like,
-    "an attention without a mask": _attention(lambda n: torch.ones(n, n, dtype=torch.bool)),
-    "a mask that is off by one": _attention(lambda n: torch.ones(n, n).tril(1).bool()),
-    "a mask that looks forward": _attention(lambda n: _lower(n).T),
-    "one place that sees its successor": _attention(_one_more),
-    "a very small leak": lambda x: x.cumsum(0) + 1e-6 * x.sum(0),
-    "a norm over the whole sequence": lambda x: F.layer_norm(x.cumsum(0), x.shape),
-    "a leak into one feature": lambda x: torch.cat([x[:, :-1], x[:, -1:].flip(0)], 1),
-}
+    counts: Callable[[Tensor, int], Tensor] = lambda tgt, pad: tgt != pad,
+    over: Callable[[Tensor], Tensor] = lambda kept: kept.sum(),
+) -> Answer:
+    def answer(decode: Decode, tgt: Tensor, bos: int, pad: int) -> Tensor:
+        kept = counts(tgt, pad)
+        return (_surprises(decode, shifted(tgt, bos), tgt) * kept).sum() / over(kept)
+
+    return answer
 
 
-def _case(name: str) -> Case:
-    return Case(name, lambda: (_DECODERS[name],))
+def _loss_in_loops(decode: Decode, tgt: Tensor, bos: int, pad: int) -> Tensor:
+    """Token by token, each from its own prefix."""
+    found = []
+    for row in tgt:
+        for t, token in enumerate(row.tolist()):
+            if token != pad:
+                prefix = torch.cat([row.new_tensor([bos]), row[:t]])[None]
+                found.append(F.cross_entropy(decode(prefix)[0, -1], row[t]))
+    return torch.stack(found).mean()
 
 
-CAUSAL = Exercise(
-    "A test for leaks",
-    oracle=_causal,
-    cases=tuple(_case(name) for name in _DECODERS),
+def _mean_of_means(decode: Decode, tgt: Tensor, bos: int, pad: int) -> Tensor:
+    kept = tgt != pad
+    surprises = _surprises(decode, F.pad(tgt[:, :-1], (1, 0), value=bos), tgt)
+    return ((surprises * kept).sum(1) / kept.sum(1)).mean()
+
+
+def _loss_case(
+    name: str, rows: list[list[int]], pad: int = 0, bos: int = 1, scale: float = 1.0
+) -> Case:
+    def inputs() -> tuple[Any, ...]:
+        length = max(map(len, rows))
+        filled = [[*row, *[pad] * (length - len(row))] for row in rows]
+        return _decoder(scale), torch.tensor(filled), bos, pad
+
+    return Case(name, inputs)
+
+
+LOSS = Exercise(
+    "Repair a loss",
+    oracle=_loss(),
+    cases=(
+        _loss_case("two targets, one shorter", [[3, 4, 5, 2], [6, 2]]),
+        _loss_case("targets of one length", [[3, 4, 2], [5, 6, 2], [4, 4, 2]]),
+        _loss_case("another padding token", [[3, 4, 5, 2], [0, 2], [4, 0, 2]], pad=6, bos=5),
+        _loss_case("one target", [[3, 3, 4, 2]]),
+        _loss_case("much padding", [[3, 4, 5, 6, 3, 4, 5, 6, 2], [2], [4, 2]]),
+        _loss_case("logits of size 800", [[3, 4, 5, 2], [6, 2]], scale=400.0),
+    ),
     wrong=(
         WrongAnswer(
-            "only the last row changed",
-            "A decoder that looks one place ahead somewhere else keeps its secret. Change every "
-            "row in turn.",
-            lambda decoder: not bool(_moved(decoder, _draw(7, 4), 6)[:6].any()),
+            "not shifted",
+            "At each place the decoder sees the very token that it has to say.",
+            _loss(shifted=lambda tgt, bos: tgt),
         ),
         WrongAnswer(
-            "only the first output watched",
-            "The leak may be at any place, so every row before the change has to stay.",
-            lambda decoder: not bool(_moved(decoder, _draw(7, 4), 1)[:1].any()),
+            "shifted to the left",
+            "Then each place is shown the token after the one that it has to say.",
+            _loss(shifted=lambda tgt, bos: F.pad(tgt[:, 1:], (0, 1), value=bos)),
         ),
         WrongAnswer(
-            "the changed row counted too",
-            "A row may depend on itself and on earlier ones. Only the rows before the change have "
-            "to stay.",
-            lambda decoder: (
-                not any(bool(_moved(decoder, _draw(7, 4), t)[: t + 1].any()) for t in range(1, 7))
-            ),
+            "no start token",
+            "The first place has to see the start token, not the last token of the target.",
+            _loss(shifted=lambda tgt, bos: tgt.roll(1, 1)),
         ),
         WrongAnswer(
-            "nearly equal is equal",
-            "A small leak is a leak. Rows that do not depend on a change come out the same to the "
-            "last bit.",
-            lambda decoder: (
-                not any(
-                    bool(
-                        ((decoder(x := _draw(7, 4)) - decoder(_other(x, t))).abs()[:t] > 1e-3).any()
-                    )
-                    for t in range(1, 7)
-                )
-            ),
+            "padding counted",
+            "The places that only fill up a sequence are no tokens of the target.",
+            _loss(counts=lambda tgt, pad: torch.ones_like(tgt, dtype=torch.bool)),
         ),
         WrongAnswer(
-            "asked whether it looks forward at all",
-            "True means that no row depends on a later one.",
-            lambda decoder: not _causal(decoder),
+            "padding left in the count",
+            "The sum leaves the padding out, so the number it is divided by has to do so too.",
+            _loss(over=lambda kept: torch.tensor(kept.numel())),
         ),
         WrongAnswer(
-            "shapes only",
-            "All of these decoders keep the shape.",
-            lambda decoder: decoder(_draw(7, 4)).shape == (7, 4),
+            "the sum instead of the mean",
+            "Divide by the number of tokens that are not padding.",
+            _loss(over=lambda kept: torch.ones(())),
+        ),
+        WrongAnswer(
+            "the mean of the sequences' means",
+            "Each token counts the same. In a mean of means those of short sequences count more.",
+            _mean_of_means,
         ),
     ),
-    variants=(_causal_by_autograd,),
+    variants=(
+        _loss_in_loops,
+        lambda decode, tgt, bos, pad: F.cross_entropy(
+            decode(torch.cat([torch.full_like(tgt[:, :1], bos), tgt[:, :-1]], 1)).mT,
+            tgt,
+            ignore_index=pad,
+        ),
+    ),
 )
