@@ -58,15 +58,15 @@ EXACT = choice(
     tempting={
         "A": (
             "mistakes that add up",
-            "They do, after the first one: fewer single signs are right. But a date with one "
+            "They do, after the first one: fewer single characters are right. But a date with one "
             "mistake was already not among those that count.",
         ),
         "C": (
             "a choice that suits",
-            "Where all signs are right there was nothing to choose: the inputs are the same.",
+            "Where all characters are right there was nothing to choose: the inputs are the same.",
         ),
         "D": (
-            "independent signs",
+            "independent characters",
             "Mistakes are not spread evenly over the dates, and anyway both ways have the same "
             "first mistakes.",
         ),
