@@ -14,13 +14,14 @@ __all__ = [
     "softmax",
     "logsumexp",
     "log_softmax",
-    "softmax_backward",
     "cross_entropy",
+    "softmax_backward",
     "online_softmax",
 ]
 
 
-# From notebooks/03_softmax.ipynb#build
+# From notebooks/03_softmax.ipynb#subtract-the-maximum
+# Library version: adds messages for wrong inputs, and float32 for half precision.
 def _widened(name: str, x: Tensor) -> Tensor:
     """`x`, in float32 if it is in half precision. Raises for an integer dtype."""
     if not x.is_floating_point():
@@ -37,7 +38,8 @@ def _check_dim(name: str, x: Tensor, dim: int) -> None:
         )
 
 
-# From notebooks/03_softmax.ipynb#build
+# From notebooks/03_softmax.ipynb#subtract-the-maximum
+# Library version: adds half precision, and a maximum that the backward pass leaves out.
 def softmax(x: Tensor, dim: int) -> Tensor:
     """Positive weights that add up to one along `dim`, as `torch.softmax`.
 
@@ -62,7 +64,8 @@ def softmax(x: Tensor, dim: int) -> Tensor:
     return (e / e.sum(dim, keepdim=True)).to(x.dtype)
 
 
-# From notebooks/03_softmax.ipynb#build
+# From notebooks/03_softmax.ipynb#log-sum-exp
+# Library version: adds rows without a finite score, and logarithms that keep digits.
 def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """The logarithm of the sum of the exponentials along `dim`, as `torch.logsumexp`.
 
@@ -102,34 +105,8 @@ def log_softmax(x: Tensor, dim: int) -> Tensor:
     return (h - torch.exp(h).sum(dim, keepdim=True).log()).to(x.dtype)
 
 
-# From notebooks/03_softmax.ipynb#build
-def softmax_backward(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
-    """The gradient of softmax with respect to the scores, without the Jacobian.
-
-    Args:
-        grad_out: gradient of the loss with respect to the weights, the shape of `p`.
-        p: the weights, as returned by `softmax`.
-        dim: the dimension along which they add up to one.
-
-    Returns:
-        The shape and dtype of `p`.
-
-    Raises:
-        ValueError: if the shapes differ, `dim` does not exist or is empty, or on an
-            integer dtype.
-
-    Source: chapter 03, eq-softmax-backward.
-    """
-    if grad_out.shape != p.shape:
-        raise ValueError(
-            f"grad_out must have shape {tuple(p.shape)}, got {tuple(grad_out.shape)}"
-        )
-    _check_dim("p", p, dim)
-    g, w = _widened("grad_out", grad_out), _widened("p", p)
-    return (w * (g - (g * w).sum(dim, keepdim=True))).to(p.dtype)
-
-
-# From notebooks/03_softmax.ipynb#build
+# From notebooks/03_softmax.ipynb#label-smoothing
+# Library version: adds positions that do not count, reductions, and messages.
 def cross_entropy(
     logits: Tensor,
     target: Tensor,
@@ -189,7 +166,36 @@ def cross_entropy(
     return loss.to(logits.dtype)
 
 
-# From notebooks/03_softmax.ipynb#build
+# From notebooks/03_softmax.ipynb#backwards-without-the-matrix
+# Library version: adds shapes that are checked, and float32 for half precision.
+def softmax_backward(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
+    """The gradient of softmax with respect to the scores, without the Jacobian.
+
+    Args:
+        grad_out: gradient of the loss with respect to the weights, the shape of `p`.
+        p: the weights, as returned by `softmax`.
+        dim: the dimension along which they add up to one.
+
+    Returns:
+        The shape and dtype of `p`.
+
+    Raises:
+        ValueError: if the shapes differ, `dim` does not exist or is empty, or on an
+            integer dtype.
+
+    Source: chapter 03, eq-softmax-backward.
+    """
+    if grad_out.shape != p.shape:
+        raise ValueError(
+            f"grad_out must have shape {tuple(p.shape)}, got {tuple(grad_out.shape)}"
+        )
+    _check_dim("p", p, dim)
+    g, w = _widened("grad_out", grad_out), _widened("p", p)
+    return (w * (g - (g * w).sum(dim, keepdim=True))).to(p.dtype)
+
+
+# From notebooks/03_softmax.ipynb#softmax-in-one-pass
+# Library version: adds blocks of masked keys, leading dimensions, and messages.
 def online_softmax(scores: Tensor, values: Tensor, block_size: int) -> Tensor:
     """The average of `values` under softmax(scores), in one pass over blocks of keys.
 
