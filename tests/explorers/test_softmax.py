@@ -90,3 +90,72 @@ def test_the_jacobian_of_one_score_that_leads():
         ),
         Bars("eigenvalues", list("123456"), {"of J": eigenvalues}, "number", "eigenvalue"),
     )
+
+
+@check_explorer("explore-scores", {"first score": "4", "second score": "-1", "temperature": "2"})
+def test_the_third_share_and_the_second_do_not_care_for_the_first():
+    powers = np.exp(np.array([4, -1, 0]) / 2)
+    shares = powers / powers.sum()
+    return Seen(
+        says(
+            "Scores {}, {} and 0 at temperature {}: the shares are {}, {} and {}. The second is "
+            "{} times the third",
+            *(4, -1, 2, *shares, np.exp(-1 / 2)),
+        ),
+        Bars("scores", ["first", "second", "third"], {"score": [4, -1, 0]}, "", "score"),
+        Bars("shares", ["first", "second", "third"], {"share": shares}, "", "share"),
+    )
+
+
+@check_explorer(
+    "explore-belief", {"belief in the first": "0.8", "of the rest, to the second": "0.2"}
+)
+def test_what_a_wrong_belief_costs():
+    truth, belief = Categorical(torch.tensor([0.5, 0.3, 0.2])), torch.tensor([0.8, 0.04, 0.16])
+    price = torch.distributions.kl_divergence(truth, Categorical(belief)).item()
+    least = truth.entropy().item()
+    return Seen(
+        says(
+            "Believing in {}, {} and {}, one is surprised by {} nats on average. {} of these "
+            "nobody can avoid, and {} are the price of the wrong belief",
+            *(0.8, 0.04, 0.16, least + price, least, price),
+        ),
+        Bars(
+            "probabilities",
+            ["first", "second", "third"],
+            {"truth": truth.probs, "belief": belief},
+            "",
+            "probability",
+        ),
+        Bars(
+            "mean surprise",
+            ["unavoidable", "price of the belief", "together"],
+            {"nats": [least, price, least + price]},
+            "",
+            "nats",
+        ),
+    )
+
+
+@check_explorer("explore-online", {"blocks seen": "2", "keys in a block": "2"})
+def test_four_scores_in_two_blocks():
+    scores, values = np.array([1, 3, 0, 5, 4, 2]), np.array([4, 1, 2, 3, 0, 5])
+    m, s, o = 3, np.exp(1 - 3) + 1, 4 * np.exp(1 - 3) + 1
+    s, o = s * np.exp(3 - 5) + np.exp(0 - 5) + 1, o * np.exp(3 - 5) + 2 * np.exp(0 - 5) + 3
+    m = 5
+    whole = np.exp(scores - 5)
+    return Seen(
+        says(
+            "After {} of 6 scores: m = {}, s = {}, o = {}; the average so far is o/s = {}. The "
+            "whole row gives {}",
+            *(4, m, s, o, o / s, (whole * values).sum() / whole.sum()),
+        ),
+        Bars("scores", list("123456"), {"score": scores}, "key", "score"),
+        Bars(
+            "exponentials, from the largest score so far",
+            list("123456"),
+            {"e to the power of z − m": [*whole[:4], 0, 0]},
+            "key",
+            "",
+        ),
+    )

@@ -132,6 +132,16 @@ ENTRIES: Entries = {
     ("ex-softmax-backward", r"dp\,J=dp\operatorname{diag}(p)-(dp\,p^\top)\,p"): Formula(
         backward, claim="dz=@0"
     ),
+    ("ex-softmax-first-loss", "1/d", r"\ln d"): Formula(
+        lambda: {"d": 7, "a": torch.tensor(7.0, dtype=torch.float64).log()},
+        claim=r"-\ln(@0)=a=@1",
+        says=("surprise of an outcome with probability",),
+    ),
+    ("ex-softmax-perplexity", r"\ln100", r"\ln4"): Formula(
+        lambda: {**E, "n": oracle("softmax.perplexity")()},
+        claim=r"e^{(@0+@1)/2}=n",
+        says=("to the power of their mean",),
+    ),
     ("ex-softmax-norm", "|J|"): LeftOut("names the matrix of absolute values"),
     ("ex-softmax-norm", "|v|"): LeftOut("names the row of absolute values"),
     ("ex-softmax-norm", r"|\lambda|"): LeftOut("names the absolute value of an eigenvalue"),
