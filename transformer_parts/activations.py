@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 
-# From notebooks/06_activations.ipynb#build
+# From notebooks/06_activations.ipynb#forms-that-survive
+# Library version: adds the care for both sides, half precision, and the derivatives.
 def _at_least_float32(x: Tensor) -> Tensor:
     """Half precision as float32 for the computation; the caller converts back."""
     if not x.is_floating_point():
@@ -99,7 +100,8 @@ def tanh_grad(x: Tensor) -> Tensor:
     return (4 * sigmoid_grad(2 * _at_least_float32(x))).to(x.dtype)
 
 
-# From notebooks/06_activations.ipynb#build
+# From notebooks/06_activations.ipynb#relu-leaky-relu-and-softplus
+# Library version: adds nan that stays nan, half precision, and the derivatives.
 def relu(x: Tensor) -> Tensor:
     """max(x, 0), entry by entry, as `F.relu`; the gradient at 0 is 0.
 
@@ -183,7 +185,8 @@ def softplus_grad(x: Tensor) -> Tensor:
     return sigmoid(x)
 
 
-# From notebooks/06_activations.ipynb#build
+# From notebooks/06_activations.ipynb#how-good-the-approximations-of-gelu-are
+# Library version: adds digits where 1 + erf cancels, and the derivatives.
 _SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
 
@@ -232,7 +235,8 @@ def _gelu_gate(h: Tensor, approximate: str) -> Tensor:
     raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
 
 
-# From notebooks/06_activations.ipynb#build
+# From notebooks/06_activations.ipynb#the-parameter-of-swish
+# Library version: adds a learned parameter, half precision, and the derivatives.
 def swish(x: Tensor, beta: float | Tensor = 1.0) -> Tensor:
     """Swish: x * sigmoid(beta * x); `F.silu` for beta = 1.
 

@@ -34,6 +34,7 @@ PARTS = [
 SECOND_EDITION = {
     "03_softmax",
     "05_attention",
+    "06_activations",
     "09_residual",
     "10_transformer",
     "17_tokens",

@@ -1,10 +1,11 @@
 """The explorers of chapter 6: formulas in NumPy, half precision step by step."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
-from book.explorer import Lines
+from book.explorer import Bars, Lines
 
 from .reading import Seen, check_explorer, says
 
@@ -100,5 +101,43 @@ def test_softplus_by_hand_overflows_in_half_precision():
                 "size of the value": seen(np.logaddexp(0, exact), value),
                 "size of the slope": seen(1 / (1 + np.exp(-exact)), slope),
             }.items()
+        ),
+    )
+
+
+@check_explorer("explore-bend", {"activation": "tanh", "units": "6"})
+def test_six_smooth_units_follow_a_curve():
+    x = np.linspace(-3, 3, 121)
+    wanted = np.sin(1.5 * x) + 0.3 * x
+    places = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5])
+    columns = np.c_[np.ones(121), x, np.tanh(2 * (x[:, None] - places))]
+    made = columns @ (np.linalg.pinv(columns) @ wanted)
+    return Seen(
+        says("{} tanh units: the sum misses the curve by up to {}", 6, abs(made - wanted).max()),
+        Lines("", x, {"wanted": wanted, "the sum": made}, "x", "y"),
+    )
+
+
+@check_explorer("explore-saturation", {"activation": "GELU", "weight": "4", "bias": "-2"})
+def test_a_smooth_unit_is_stuck_far_out_on_the_left():
+    normal = NormalDist()
+    pre = np.array([4 * normal.inv_cdf((k + 0.5) / 1000) - 2 for k in range(1000)])
+    slopes = np.array([normal.cdf(t) + t * normal.pdf(t) for t in pre])
+    flat = abs(slopes) < 0.01
+    bars = {
+        name: np.histogram(pre[chosen].clip(-8, 7.99), 16, (-8, 8))[0] / 10
+        for name, chosen in (("learns", ~flat), ("slope below 0.01", flat))
+    }
+    return Seen(
+        says(
+            "GELU, weight {}, bias {}: at {} of the inputs the slope is below 0.01",
+            *(4, -2, flat.mean()),
+        ),
+        Bars(
+            "what comes in",
+            [str(b) if b % 2 == 0 else "" for b in range(-8, 8)],
+            bars,
+            "weight times input plus bias, from",
+            "% of the inputs",
         ),
     )

@@ -84,6 +84,20 @@ ENTRIES: Entries = {
     ("ex-act-gelu-grad", "u(x)", r"u'(x)=\sqrt{2/\pi}\,(1+3cx^2)"): Formula(
         inner, claim=r"@1,\qquad @0=\sqrt{2/\pi}(x+cx^3)"
     ),
+    ("ex-act-differ", "10^{-3}"): LeftOut("the tolerance that is asked about"),
+    ("ex-act-differ", "F.gelu(x)"): Code(
+        lambda: ({"x": X}, X * torch.special.ndtr(X)),
+        ("F.silu(x)", 'F.gelu(x, approximate="tanh")'),
+    ),
+    ("ex-act-differ", 'F.gelu(x, approximate="tanh")'): Code(
+        lambda: (
+            {"x": X},
+            X / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (X + 0.044715 * X**3))),
+        ),
+        ("F.gelu(x)", "F.silu(x)"),
+    ),
+    ("ex-act-share", "[-2,2]"): LeftOut("the interval that is given"),
+    ("ex-act-share", "x-1>0"): LeftOut("the condition for a slope of 1, from the given numbers"),
     ("ex-act-leaky", "torch.maximum(x, negative_slope * x)"): Code(
         lambda: ({"x": X, "negative_slope": 0.2}, oracle("activations.leaky_relu")(X, 0.2)),
         ("torch.minimum(x, negative_slope * x)", "torch.maximum(x, -negative_slope * x)",
