@@ -29,7 +29,8 @@ __all__ = [
 ]
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds messages for shapes that do not fit.
 def _trailing_dims(
     x: Tensor, normalized_shape: int | Sequence[int], **params: Tensor | None
 ) -> list[int]:
@@ -63,7 +64,8 @@ def _at_least_float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds any trailing dimensions, half precision, and messages.
 def layer_norm(
     x: Tensor,
     normalized_shape: int | Sequence[int],
@@ -99,7 +101,8 @@ def layer_norm(
     return y.to(x.dtype)
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds a backward pass that keeps less, half precision, and messages.
 def _rstd(x: Tensor, dims: list[int], eps: float) -> Tensor:
     """1 / sqrt(mean square + eps). A vector norm needs no tensor of squares."""
     d = math.prod(x.shape[min(dims) :])
@@ -202,7 +205,8 @@ def rms_norm(
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds running statistics, sequences, and messages.
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None,
@@ -275,7 +279,8 @@ def batch_norm(
     return y.to(x.dtype)
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds what is learned and what is remembered, as modules.
 class LayerNorm(nn.Module):
     """LayerNorm with a learned gain and offset; a drop-in for `nn.LayerNorm`.
 
@@ -369,7 +374,8 @@ class BatchNorm1d(nn.Module):
         )  # fmt: skip
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds sums over all leading dimensions, and half precision.
 def layer_norm_backward(
     grad_out: Tensor, x: Tensor, weight: Tensor, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -435,7 +441,8 @@ def _sum_to(t: Tensor, weight: Tensor) -> Tensor:
     return t.reshape(-1, *weight.shape).sum(0)
 
 
-# From notebooks/08_normalization.ipynb#build
+# From notebooks/08_normalization.ipynb#the-library-version
+# Library version: adds the Jacobians, for any row.
 def layer_norm_jacobian(x: Tensor, eps: float = 1e-5) -> Tensor:
     """The (d, d) matrix of derivatives of LayerNorm, without gain, at a row `x` (d,).
 

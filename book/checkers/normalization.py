@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
+from book.checkers.questions import WrongNumber, number
 
 EPS = 1e-5
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
@@ -1551,6 +1552,34 @@ CENTER_LINEAR = Exercise(
 )
 
 
+# --- eps ------------------------------------------------------------------------------------------
+
+LEFT_BY_EPS = number(
+    "How much is left?",
+    value=lambda: 2e-4 / (2e-4**2 + 1e-6) ** 0.5,
+    within=0.02,
+    because="The mean square is 4e-8 and eps 1e-6, so the row is divided by the root of 1.04e-6, "
+    "which leaves {value}.",
+    wrong=[
+        WrongNumber(
+            "eps outside the root, or left out",
+            "torch adds eps to the mean square, under the root, and there it is 25 times as large "
+            "as the mean square of this row.",
+            lambda: 2e-4 / (2e-4 + 1e-6),
+        ),
+        WrongNumber(
+            "the root forgotten",
+            "That is the mean square of the result. Its root is asked for.",
+            lambda: 4e-8 / 1.04e-6,
+        ),
+        WrongNumber(
+            "not normalised at all",
+            "The row is divided by the root of 1.04e-6, which is near 1e-3.",
+            lambda: 2e-4,
+        ),
+    ],
+)
+
 EXERCISES: dict[str, Exercise] = {
     "layer_norm": LAYER_NORM,
     "rms_norm": RMS_NORM,
@@ -1559,4 +1588,5 @@ EXERCISES: dict[str, Exercise] = {
     "batch_norm": BATCH_NORM,
     "fold_into_linear": FOLD_INTO_LINEAR,
     "center_linear": CENTER_LINEAR,
+    "eps": LEFT_BY_EPS,
 }

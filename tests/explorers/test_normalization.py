@@ -182,3 +182,42 @@ def test_squares_of_small_entries_in_half_precision():
         ),
         Bars("result", list("1234"), results, "feature", "value"),
     )
+
+
+@check_explorer("explore-sick", {"weights times": "2", "norm": "RMSNorm"})
+def test_thirty_layers_with_a_norm_behind_each_matrix():
+    torch.manual_seed(7)
+    matrices, x = torch.randn(30, 64, 64) / 8, torch.randn(16, 64)
+
+    def size(t):
+        return t.square().mean().sqrt().item()
+
+    sizes, slopes, h = [size(x)], [], x
+    for matrix in matrices:
+        made = h @ (2 * matrix)
+        s = (made.square().mean(1, keepdim=True) + 1e-5).sqrt()
+        slopes.append((made / s, s, matrix))
+        h = (made / s).clamp(min=0)
+        sizes.append(size(h))
+    g, back = h, [size(h)]
+    for hat, s, matrix in reversed(slopes):
+        g = g * (hat > 0)
+        g = (g - hat * (g * hat).mean(1, keepdim=True)) / s @ (2 * matrix).T
+        back.append(size(g))
+    back = np.array(back[::-1]) / back[0]
+    return Seen(
+        says(
+            "Weights times {}, norm: RMSNorm. Rows of size {} leave the thirtieth layer with size "
+            "{}, and a gradient of size 1 there arrives at the first with size {}",
+            *(2, sizes[0], sizes[-1], back[0]),
+        ),
+        Lines("size of the rows", np.arange(31), {"rows": sizes}, "layer", "size", yscale="log"),
+        Lines(
+            "size of the gradient",
+            np.arange(31),
+            {"gradient": back},
+            "layer",
+            "size, 1 at the end",
+            yscale="log",
+        ),
+    )

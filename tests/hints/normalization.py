@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from .texts import Entries, Formula, draw
+from .texts import Entries, Formula, LeftOut, draw
 
 X, GAIN, OFFSET = draw(4), draw(4, seed=1), draw(4, seed=2)
 QUOTIENT = {r"\partial\ell/\partial y": r"\frac{\partial\ell}{\partial y}"}
@@ -43,6 +43,15 @@ ENTRIES: Entries = {
         lambda: {"v": torch.var(X), "x": X, r"\mu": X.mean(), "d": 4},
         claim=r"v=\sum_j(x_j-\mu)^2/(@0)",
         says=("`torch.var` divides by",),
+    ),
+    ("ex-batch-norm", "N/(N-1)"): Formula(
+        lambda: {"v": X.var(), "u": X.var(correction=0), "N": 4}, claim="v=u@0"
+    ),
+    ("ex-norm-eps", r"\varepsilon=10^{-6}", r"2\cdot10^{-4}"): LeftOut(
+        "the two numbers that are given"
+    ),
+    ("ex-norm-eps", "10^{-3}"): Formula(
+        lambda: {"a": 1e-6}, claim=r"@0=\sqrt{a}", says=("The root of $\\varepsilon$",)
     ),
     ("ex-layer-norm-backward", r"g=\gamma\odot\partial\ell/\partial y"): Formula(
         gradient, swap=QUOTIENT
