@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 
-# From notebooks/07_feed_forward.ipynb#build
+# From notebooks/07_feed_forward.ipynb#rounding-up
+# Library version: adds messages, and a factor on top.
 def round_up_to_multiple(x: int, multiple: int) -> int:
     """The smallest multiple of `multiple` that is at least `x`.
 
@@ -80,7 +81,8 @@ def swiglu_hidden_dim(
     return round_up_to_multiple(hidden, multiple_of)
 
 
-# From notebooks/07_feed_forward.ipynb#build
+# From notebooks/07_feed_forward.ipynb#rounding-up
+# Library version: adds any dimension, messages, and names for all functions.
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     """The first half of `x` times the sigmoid of the second half, as `F.glu`.
 
@@ -143,7 +145,8 @@ def _check_width(x: Tensor, d_model: int) -> None:
         raise ValueError(f"x must have shape (*, {d_model}), got {tuple(x.shape)}")
 
 
-# From notebooks/07_feed_forward.ipynb#build
+# From notebooks/07_feed_forward.ipynb#rounding-up
+# Library version: adds biases, dropout and a choice of activation, as modules.
 class FeedForward(nn.Module):
     """The position-wise feed-forward layer: up, activation, down.
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
+from book.checkers.questions import WrongNumber, number
 
 EXACT = 1e-11
 
@@ -677,7 +678,37 @@ FIRST_TRUNCATION = Exercise(
 )
 
 
+# --- fires ----------------------------------------------------------------------------------------
+
+FIRES = number(
+    "Which tokens does it fire on?",
+    value=lambda: 4,
+    within=0,
+    because="It fires on the three tokens with two ones and on the one with three, so on {value}: "
+    "a majority.",
+    wrong=[
+        WrongNumber(
+            "all three needed",
+            "Two ones are enough: 2 - 1.5 is positive. All three would be needed with -2.5.",
+            lambda: 1,
+        ),
+        WrongNumber(
+            "one is enough",
+            "1 - 1.5 is negative. One would be enough with the bias -0.5.",
+            lambda: 7,
+        ),
+        WrongNumber(
+            "exactly two",
+            "With three ones the sum exceeds the threshold as well, and the unit fires more.",
+            lambda: 3,
+        ),
+        WrongNumber("always", "The bias is a threshold: most sums stay below it.", lambda: 8),
+    ],
+)
+
+
 EXERCISES: dict[str, Exercise] = {
+    "fires": FIRES,
     "glu": GLU,
     "swiglu": SWIGLU,
     "swiglu_backward": SWIGLU_BACKWARD,

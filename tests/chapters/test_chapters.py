@@ -35,6 +35,7 @@ SECOND_EDITION = {
     "03_softmax",
     "05_attention",
     "06_activations",
+    "07_feed_forward",
     "08_normalization",
     "09_residual",
     "10_transformer",

@@ -4,8 +4,12 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import torch
 
-from book.explorer import Bars, Heat, Lines
+from book.explorer import Arrow, Bars, Box, Heat, Lines, Scene, Text
+from book.own import encode, own_model
+from book.own.measure import held_out
+from book.stories import VOCABULARY
 
 from .reading import Seen, check_explorer, says
 
@@ -100,4 +104,73 @@ def test_what_gelu_lets_through_of_minus_two():
             "gate g",
             "result",
         ),
+    )
+
+
+@check_explorer("explore-units", {"token, to the right": "-1", "token, upwards": "1.5"})
+def test_one_unit_of_three_fires():
+    x, y = -1.0, 1.5
+    fires = [max(0.0, x), max(0.0, -0.6 * x + 0.8 * y), max(0.0, -y)]
+    directions = [(1.0, 0.0), (-0.6, 0.8), (0.0, -1.0)]
+    writes = [(0.0, 1.0), (1.0, 0.0), (-0.7, -0.7)]
+    read = {"token": Arrow(0, 0, x, y, role="data", strong=True)}
+    wrote, total = {}, np.zeros(2)
+    for k, role in enumerate(("query", "key", "value")):
+        fx, fy = directions[k]
+        written = fires[k] * np.array(writes[k])
+        total += written
+        read[f"fires {k}"] = Arrow(0, 0, fx, fy, role=role, faint=fires[k] == 0)
+        wrote[f"writes {k}"] = Arrow(0, 0, *written, role=role, shown=fires[k] > 0)
+    wrote["sum"] = Arrow(0, 0, *total, role="data", strong=True)
+    return Seen(
+        says(
+            "The token is ({}, {}): unit 2 fires with {}. The layer writes ({}, {})",
+            *(x, y, fires[1], *total),
+        ),
+        Scene("what they fire on", read, xlim=(-2.2, 2.2), ylim=(-2.2, 2.2)),
+        Scene("what they write, and the sum", wrote, xlim=(-3.2, 3.2), ylim=(-3.2, 3.2)),
+    )
+
+
+@check_explorer("explore-cards", {"unit": "60: at “was”"})
+def test_what_a_unit_of_the_trained_model_fires_at_and_writes():
+    model, read, ids = own_model().double(), [], []
+    part = model.layers[1].ffn.sublayer
+    hook = part.register_forward_pre_hook(lambda _, x: read.append(x[0][0]))
+    with torch.no_grad():
+        for story in held_out(60):
+            ids += encode(story.words)
+            model(torch.tensor([encode(story.words)]))
+    hook.remove()
+    x = torch.cat(read)
+    gate = x @ part.w_gate.weight[60].detach()
+    activity = (gate * torch.sigmoid(gate) * (x @ part.w_up.weight[60].detach())).numpy()
+    means = {}
+    for word in range(len(VOCABULARY)):
+        at = np.array(ids) == word
+        if at.sum() >= 20:
+            means[VOCABULARY[word]] = activity[at].mean()
+    sign = np.sign(sum(means.values()))
+    scores = sign * (model.embed.weight @ part.w_down.weight[:, 60]).detach().numpy()
+    at = sorted(((sign * v, w) for w, v in means.items()), reverse=True)[:6]
+    top = sorted(zip(scores, VOCABULARY, strict=True), reverse=True)[:6]
+
+    def listed(title, found, role):
+        shapes = {}
+        for row, (value, word) in enumerate(found):
+            shapes[f"word {row}"] = Text(-0.1, 6.3 - row, word)
+            shapes[f"bar {row}"] = Box(
+                0, 6 - row, max(1.6 * value / found[0][0], 0.01), 0.6, role=role, fill=0.6
+            )
+            shapes[f"value {row}"] = Text(1.66, 6.3 - row, f"{value:.2f}")
+        return Scene(title, shapes, xlim=(-1.2, 2.2), ylim=(0.8, 6.8))
+
+    return Seen(
+        says(
+            f"Unit {{}} fires at “was”, with {{}} on average, and next at “{at[1][1]}”, with {{}}. "
+            f"It writes “{top[0][1]}”, “{top[1][1]}”, “{top[2][1]}”",
+            *(60, at[0][0], at[1][0]),
+        ),
+        listed("fires at, on average", at, "data"),
+        listed("writes, added to the score", top, "value"),
     )
