@@ -89,8 +89,9 @@ def code(notebook, *, having=None, tag=None):
 
 
 def printing(notebook):
-    """The plain code cells that print numbers."""
-    cells = [cell for cell in code(notebook) if not tags(cell) and len(cell.outputs) == 1]
+    """The cells without a part of their own in the book that print numbers."""
+    plain = [cell for cell in code(notebook) if set(tags(cell)) <= {"hide-input"}]
+    cells = [cell for cell in plain if len(cell.outputs) == 1]
     return [c for c in cells if re.search(r"\d", c.outputs[0].get("text", ""))]
 
 
@@ -313,7 +314,8 @@ def harm(tmp_path_factory):
         iter(cells)
         for cells in (
             printing(notebook),
-            code(notebook, having="image/png"),
+            # Figures whose axes have labels come first.
+            sorted(code(notebook, having="image/png"), key=lambda c: "xlabel=" not in c.source),
             [cell for cell in pictures if panel_of(cell)["kind"] == "scene"],
             [cell for cell in pictures if "data" in panel_of(cell)],
             reversed(code(notebook, tag="witness")),
@@ -401,7 +403,7 @@ def test_every_witness_of_the_chapter_says_no_to_a_wrong_formula(harm):
 def test_a_flipped_sign_in_the_library_code_is_noticed_by_its_chapter(chapter, tmp_path):
     place = flip_a_sign(chapter)
     parts = [c.source for c in chapter.cells]
-    end = next(i for i, text in enumerate(parts) if re.search(r"^## See it", text, re.M))
+    end = next(i for i, text in enumerate(parts) if re.search(r"^## In real models", text, re.M))
     chapter.cells = chapter.cells[:end]
     said = run(chapter, tmp_path / "copy")
     cells = [cell.id for cell in code(chapter)]

@@ -96,8 +96,7 @@ ENTRIES: Entries = {
         ),
         ("F.gelu(x)", "F.silu(x)"),
     ),
-    ("ex-act-share", "[-2,2]"): LeftOut("the interval that is given"),
-    ("ex-act-share", "x-1>0"): LeftOut("the condition for a slope of 1, from the given numbers"),
+    ("ex-act-share", "[-2,2]", "x-1>0"): LeftOut("the interval and the condition that are given"),
     ("ex-act-leaky", "torch.maximum(x, negative_slope * x)"): Code(
         lambda: ({"x": X, "negative_slope": 0.2}, oracle("activations.leaky_relu")(X, 0.2)),
         ("torch.minimum(x, negative_slope * x)", "torch.maximum(x, -negative_slope * x)",

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from .texts import Entries, Formula, LeftOut, draw
+from .texts import Entries, Formula, draw, oracle
 
 X, GAIN, OFFSET = draw(4), draw(4, seed=1), draw(4, seed=2)
 QUOTIENT = {r"\partial\ell/\partial y": r"\frac{\partial\ell}{\partial y}"}
@@ -47,8 +47,9 @@ ENTRIES: Entries = {
     ("ex-batch-norm", "N/(N-1)"): Formula(
         lambda: {"v": X.var(), "u": X.var(correction=0), "N": 4}, claim="v=u@0"
     ),
-    ("ex-norm-eps", r"\varepsilon=10^{-6}", r"2\cdot10^{-4}"): LeftOut(
-        "the two numbers that are given"
+    ("ex-norm-eps", r"\varepsilon=10^{-6}", r"2\cdot10^{-4}"): Formula(
+        lambda: {r"\varepsilon": 1e-6, "r": oracle("normalization.eps")()},
+        claim=r"@0,\qquad r=\frac{@1}{\sqrt{(@1)^2+\varepsilon}}",
     ),
     ("ex-norm-eps", "10^{-3}"): Formula(
         lambda: {"a": 1e-6}, claim=r"@0=\sqrt{a}", says=("The root of $\\varepsilon$",)

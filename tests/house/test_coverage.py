@@ -41,7 +41,7 @@ def test_a_row_points_to_a_place_that_exists(row):
 
 def test_a_wrong_anchor_would_be_noticed():
     assert "no-such-heading" not in anchors("08_normalization")
-    assert {"build", "eq-ln-forward", "ex-layer-norm"} <= anchors("08_normalization")
+    assert {"by-hand", "eq-ln-forward", "ex-layer-norm"} <= anchors("08_normalization")
 
 
 def test_nothing_waits_for_a_chapter_that_is_there():

@@ -21,7 +21,10 @@ def test_a_name_says_where_it_is_defined_what_it_implements_and_who_uses_it():
     norm = BY_NAME["08_normalization", "rms_norm"]
     assert norm.signature == "rms_norm(x, normalized_shape, weight=None, eps=None)"
     assert norm.summary.startswith("RMSNorm over the trailing dimensions")
-    assert (norm.defined.section, norm.defined.title) == ("build", "Build")
+    assert (norm.defined.section, norm.defined.title) == (
+        "the-library-version",
+        "The library version",
+    )
     assert "Zhang and Sennrich 2019" in norm.source
     assert "parity" in [use.section for use in norm.uses]
     attention = BY_NAME["05_attention", "MultiHeadAttention"]
@@ -41,4 +44,4 @@ def test_the_page_links_the_equations_of_the_book():
     text = as_markdown()
     assert "{eq}`eq-rms-forward`" in text
     assert "(name-08-rms_norm)=" in text
-    assert "notebooks/08_normalization.ipynb#build" in text
+    assert "notebooks/08_normalization.ipynb#the-library-version" in text
