@@ -137,7 +137,7 @@ def test_code_is_copied_by_keyboard(visitor):
     block.locator("button.copybtn").press("Enter")
     page.wait_for_selector("button[aria-label=Copied]")
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert copied.startswith("def layer_norm(")
+    assert copied.splitlines()[1] == "def layer_norm(", "below the line that says what it adds"
     assert "Returns:" in copied, "what is folded is copied too"
     assert copied == block.locator(".tp-code").text_content().strip("\n")
 
