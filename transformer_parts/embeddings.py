@@ -20,7 +20,8 @@ __all__ = [
 ]
 
 
-# From notebooks/04_embeddings.ipynb#build
+# From notebooks/04_embeddings.ipynb#equal-to-torch
+# Library version: adds messages, dtypes, and angles in float64.
 def _frequencies(d_model: int, base: float) -> Tensor:
     """omega_k = base^(-2k/d_model) for every pair k, shape (d_model / 2,), float64."""
     if d_model < 2 or d_model % 2:
@@ -84,7 +85,8 @@ def shift_matrix(k: float, d_model: int, base: float = 10000.0) -> Tensor:
     return matrix.to(torch.get_default_dtype())
 
 
-# From notebooks/04_embeddings.ipynb#build
+# From notebooks/04_embeddings.ipynb#equal-to-torch
+# Library version: adds dropout, and a longest length.
 class SinusoidalPositionalEncoding(nn.Module):
     """Adds the sinusoidal table to its input, then applies dropout.
 
@@ -125,7 +127,8 @@ class SinusoidalPositionalEncoding(nn.Module):
         return out
 
 
-# From notebooks/04_embeddings.ipynb#build
+# From notebooks/04_embeddings.ipynb#equal-to-torch
+# Library version: adds the tied head, padding, and messages.
 class TokenEmbedding(nn.Module):
     """A table of token rows, times the root of d_model, and the output head tied to it.
 

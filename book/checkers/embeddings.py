@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
+from book.checkers.questions import choice
 
 F64 = torch.float64
 
@@ -627,7 +628,34 @@ _TIED = Exercise(
 )
 
 
+# --- mask -----------------------------------------------------------------------------------------
+
+MASK = choice(
+    "What a mask changes",
+    right="B",
+    because="Each of the first two sees other rows than before. The third and the fourth see the "
+    "same rows in another order, and a weighted mean does not depend on the order: they stay.",
+    tempting={
+        "A": (
+            "blind to all order",
+            "Without a mask that is so, up to the exchange. With one, the first position sees one "
+            "row only, and that is another row now.",
+        ),
+        "C": (
+            "order reaches everybody",
+            "It takes a second layer for that: only there do the inputs of the later positions "
+            "depend on the order of the earlier ones.",
+        ),
+        "D": (
+            "the change comes late",
+            "It is the other way round: the later positions see the same set of rows as before.",
+        ),
+    },
+)
+
+
 EXERCISES = {
+    "mask": MASK,
     "row": _ROW,
     "table": _TABLE,
     "shift": _SHIFT,

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Bars, Heat, Lines, Points
+from book.explorer import Arrow, Bars, Box, Curve, Heat, Lines, Points, Scene, Text
+from book.own import own_model
+from book.stories import VOCABULARY
 
 from .reading import Seen, check_explorer, says
 
@@ -88,4 +90,41 @@ def test_without_the_factor_a_word_is_hardly_heard():
             "rms",
         ),
         Heat("cosine of input rows", cosines, "place", "place", limits=(-1, 1)),
+    )
+
+
+@check_explorer("explore-clocks", {"position": "7"})
+def test_the_four_hands_at_position_seven():
+    shapes, turns = {}, []
+    for k in range(4):
+        turn = np.exp(1j * 7 * 10 ** (-k / 2))
+        x, s, c = 2.6 * k, turn.imag, turn.real
+        circle = np.exp(1j * np.linspace(0, 2 * math.pi, 49))
+        shapes[f"face {k}"] = Curve((x + circle.imag).tolist(), circle.real.tolist(), role="quiet")
+        shapes[f"hand {k}"] = Arrow(x, 0, x + s, c, role="data", strong=True)
+        shapes[f"sine {k}"] = Text(x, -1.4, f"sin {s:.2f}".replace("-", "−"))
+        shapes[f"cosine {k}"] = Text(x, -1.75, f"cos {c:.2f}".replace("-", "−"))
+        turns.append(7 * 10 ** (-k / 2) * 180 / math.pi)
+    return Seen(
+        says("Position {}: the hands have turned by {}°, {}°, {}°, {}°", 7, *turns),
+        Scene("", shapes, xlim=(-1.3, 9.1), ylim=(-2.0, 1.3)),
+    )
+
+
+@check_explorer("explore-neighbours", {"word": "bridge"})
+def test_the_nearest_words_to_a_place():
+    rows = own_model().double().embed.weight.detach().numpy()
+    lengths = np.sqrt((rows**2).sum(1))
+    at = VOCABULARY.index("bridge")
+    cosines = rows @ rows[at] / lengths / lengths[at]
+    pairs = sorted(zip(cosines, VOCABULARY, strict=True), reverse=True)[1:8]
+    shapes = {}
+    for k, (value, word) in enumerate(pairs):
+        shapes[f"word {k}"] = Text(-0.04, 7.3 - k, word)
+        shapes[f"bar {k}"] = Box(0, 7 - k, value, 0.6, role="data", fill=0.6)
+        shapes[f"value {k}"] = Text(value + 0.02, 7.3 - k, f"{value:.2f}")
+    names = [word for _, word in pairs]
+    return Seen(
+        says(f"Nearest to “bridge” are “{names[0]}”, “{names[1]}” and “{names[2]}”"),
+        Scene("", shapes, xlim=(-0.5, 1.05), ylim=(0.8, 7.8)),
     )
