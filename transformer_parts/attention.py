@@ -254,8 +254,9 @@ class MultiHeadAttention(nn.Module):
         bias: whether the four linear layers have one.
         dropout: probability with which a weight is dropped in training.
 
-    `nn.MultiheadAttention` differs in three ways: its boolean masks say True = blocked,
-    it keeps the three input projections in one matrix, and it returns a pair.
+    `nn.MultiheadAttention` differs, among other things, in its boolean masks (True =
+    blocked), in one matrix for the three input projections and how it starts, in
+    `batch_first=False`, in returning a pair, and in rows without keys (nan or 0).
 
     Raises:
         ValueError: if d_model is not a multiple of num_heads, or dropout is not in

@@ -115,6 +115,7 @@ class Grid:
         limits: the numbers with the palest and the fullest color; default: over all frames.
         diverging: centers the colors on 0.
         role: whose color the cells have.
+        empty: what stands in a cell without a number, such as "?" where a later step fills it.
     """
 
     title: str
@@ -129,6 +130,7 @@ class Grid:
     limits: Limits = None
     diverging: bool = False
     role: Role | None = None
+    empty: str = ""
     kind = "grid"
 
     def values(self) -> list[Array]:
@@ -140,7 +142,8 @@ class Grid:
         form = self.text
         show = form if callable(form) else lambda v: _minus(form.format(v))
         flat = array(self.numbers).ravel()
-        return ["" if np.isnan(v) or not self.text else show(float(v)) for v in flat]
+        filled = show if self.text else lambda v: ""
+        return [self.empty if np.isnan(v) else filled(float(v)) for v in flat]
 
     def details(self) -> list[str]:
         """What the cells answer, row by row."""

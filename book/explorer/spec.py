@@ -131,7 +131,7 @@ def _panel_problem(panel: Panel) -> str | None:
 def _structure(panel: Panel) -> dict[str, Any]:
     """What must be the same in every frame: all but the values themselves."""
     same = {f.name: getattr(panel, f.name) for f in fields(panel)}
-    for name in ("series", "matrix", "numbers", "figure", "shapes", "narrow"):
+    for name in ("series", "matrix", "numbers", "figure", "shapes", "narrow", "empty"):
         same.pop(name, None)
     for name in ("text", "detail", "sets"):
         if name in same:

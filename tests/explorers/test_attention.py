@@ -67,7 +67,13 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
     plane["name of key 3"] = Text(-0.6, -0.75, "key 3", role="key", faint=True)
     corners["name 3"] = Text(-2.2, -1.1, "value 3", role="value", faint=True)
     bars["key 3"] = Text(1.9, 0.4, "key 3", anchor="end", role="key", faint=True)
-    corners["output"] = Dot(10 * first, 10 * second, "output", role="data", strong=True, size=2)
+    out = (10 * first, 10 * second)
+    corners["output"] = Dot(*out, role="data", strong=True, size=2)
+    # Its name stands beside it, towards the middle of the three values.
+    across, up = 10 / 3 - out[0], 10 / 3 - out[1]
+    length = math.hypot(across, up)
+    beside = (out[0] + 2.5 * across / length, out[1] + 1.4 * up / length)
+    corners["name of the output"] = Text(*beside, "output", role="data")
     ones = [(n, str(n)) for n in (1, 2, 3)]
     fives = [(5, "5"), (10, "10")]
     return Seen(
@@ -79,8 +85,8 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
         Scene(
             "drag the query",
             plane,
-            xlim=(-2.2, 3.4),
-            ylim=(-2.2, 3.4),
+            xlim=(-2.2, 3.6),
+            ylim=(-2.2, 3.6),
             axes="cross",
             xticks=ones,
             yticks=ones,
@@ -126,15 +132,16 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
             *(4, *weights[3], *means[3]),
         ),
         Grid(
-            "made from",
-            [[scores[i][j] if j <= i else -1.0 for j in range(4)] for i in range(4)],
+            "each row is made from",
+            [[scores[i][j] if j <= i else math.nan for j in range(4)] for i in range(4)],
             words,
             words,
-            text=lambda s: "−∞" if s < 0 else f"{s:.1f}",
+            text="{:.1f}",
             xlabel="token that is read",
             ylabel="token that reads",
-            limits=(-1, 8),
+            limits=(0, 8),
             role="ink",
+            empty="−∞",
         ),
         weights_of(
             [[w if j <= i else math.nan for j, w in enumerate(r)] for i, r in enumerate(weights)],
@@ -337,15 +344,15 @@ def test_the_gradients_of_three_scores_by_autograd():
     w, dw, ds = (t.tolist() for t in (weight.detach(), weight.grad, score.grad))
     products = [a * b for a, b in zip(w, dw, strict=True)]
     delta = sum(products)
-    shown = [[*w, 1.0], [*dw, math.nan], [*products, delta], [*ds, 0.0]]
+    shown = [[*dw, math.nan], [*products, delta], [*ds, 0.0]]
+    columns = ["key 1", "key 2", "key 3", "sum"]
 
     def how(i, j):
         if j == 3:
             sums = " + ".join(f"{number:.3f}" for number in shown[i][:3])
-            return ("", "", f"δ = {sums} = {delta:.3f}", minus(sums))[i] if i else sums
+            return ("", f"δ = {sums} = {delta:.3f}", minus(sums))[i]
         key = values[j].tolist()
         return (
-            f"the softmax of the scores gives key {j + 1} {w[j]:.3f}",
             f"0·{key[0]:g} + 1·{key[1]:g} = {dw[j]:g}",
             f"{w[j]:.3f} · {dw[j]:g} = {products[j]:.3f}",
             minus(f"{w[j]:.3f} · ({dw[j]:g} − {delta:.3f}) = {ds[j]:.3f}"),
@@ -358,10 +365,23 @@ def test_the_gradients_of_three_scores_by_autograd():
             *(0, 1, delta, *ds, 0, *query.grad.tolist()),
         ),
         Grid(
+            "the weights, from the way forwards",
+            [[*w, 1.0]],
+            ["weight"],
+            columns,
+            detail=lambda i, j: (
+                f"the softmax of the scores gives key {j + 1} {w[j]:.3f}"
+                if j < 3
+                else "the shares sum to 1"
+            ),
+            limits=(0, 1),
+            role="weight",
+        ),
+        Grid(
             "from the output's gradient to the scores'",
             shown,
-            ["weight", "dA", "weight · dA", "ds"],
-            ["key 1", "key 2", "key 3", "sum"],
+            ["dA", "weight · dA", "ds"],
+            columns,
             detail=how,
             diverging=True,
             role="gradient",
@@ -377,14 +397,19 @@ def test_behind_the_padding_a_query_sees_the_tokens_before_it():
     official = F.scaled_dot_product_attention(
         q[None], k[None], torch.eye(6)[None], torch.tensor(sees)[None]
     )[0].tolist()
-    shown = [[official[i][j] if sees[i][j] else math.nan for j in range(6)] for i in range(6)]
     counts = [sum(row) for row in sees]
     return Seen(
         says(
             "Mask: causal and padding. Queries {} to {} may attend to {}, {}, {}, {}, {}, {} keys",
             *(0, 5, *counts),
         ),
-        weights_of(shown, [*"012345"], [*"012345"], None),
+        weights_of(
+            official,
+            [*"012345"],
+            [*"012345"],
+            None,
+            text=lambda w: f"{w:.2f}" if w else "0",
+        ),
     )
 
 

@@ -125,6 +125,10 @@ def test_the_nearest_words_to_a_place():
         shapes[f"value {k}"] = Text(value + 0.02, 7.3 - k, f"{value:.2f}")
     names = [word for _, word in pairs]
     return Seen(
-        says(f"Nearest to “bridge” are “{names[0]}”, “{names[1]}” and “{names[2]}”"),
+        says(
+            f"Nearest to “bridge” are “{names[0]}”, with the cosine {{}}, “{names[1]}” and "
+            f"“{names[2]}”",
+            pairs[0][0],
+        ),
         Scene("", shapes, xlim=(-0.5, 1.05), ylim=(0.8, 7.8)),
     )

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -194,6 +195,7 @@ def test_steps_count_from_zero_and_a_guess_begins_with_none():
 def test_a_grid_prints_its_numbers_and_an_empty_cell_says_nothing():
     grid = Grid("t", [[0.25, -0.001], [math.nan, -2]], ["a", "b"], ["c", "d"])
     assert grid.texts() == ["0.25", "0.00", "", "−2.00"]
+    assert replace(grid, empty="?").texts() == ["0.25", "0.00", "?", "−2.00"]
     with pytest.raises(ValueError, match="3 names for 2 lines"):
         describe(
             "T",
