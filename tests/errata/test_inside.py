@@ -55,6 +55,17 @@ def test_e130_a_head_with_a_map_is_hardly_needed(model, told):
     assert share >= 0.97
     with heads_off(model, [(1, 0)]):
         assert right(model, told) <= 0.15
+    # What that last head is needed for is another thing: it ends the stories.
+    rows = [torch.tensor([encode(story.words)]) for story in told]
+
+    def ends():
+        last = (model(row)[0, -2].softmax(-1)[row[0, -1]] for row in rows)
+        return sum(p.item() for p in last) / len(rows)
+
+    assert {row[0, -1].item() for row in rows} == {ID["</s>"]}
+    assert ends() > 0.9
+    with heads_off(model, [(1, 3)]):
+        assert ends() < 0.1
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from hugging_face import transformers
 
-from book.explorer import Bars, Box, Grid, Scene, Text
+from book.explorer import Arrow, Bars, Box, Grid, Scene, Text
 from book.own import FOLDER, encode
 from book.stories import VOCABULARY, follow, stories, words
 
@@ -116,7 +116,7 @@ def test_two_layers_by_hand():
     stream = [[1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 1]]
     return Seen(
         says(
-            "what it copies: The weight of row {} is {}, so row {} copies the word of row {}, "
+            "The weight of row {} is {}, so row {} copies the word of row {}, "
             "which is B.",
             *(1, weight, 3, 1),
         ),
@@ -131,8 +131,8 @@ def test_two_layers_by_hand():
         ),
         Grid(
             "the query of row 3, in layer 1",
-            np.array([[0, 1, 0, 0], [other, weight, other, other]]),
-            ["score", "weight"],
+            np.array([[0, 1, 0, 0], [0, 20, 0, 0], [other, weight, other, other]]),
+            ["score", "times 20", "weight"],
             rows,
             text="{:.0f}",
             limits=(0, 1),
@@ -346,8 +346,9 @@ def test_the_owner_of_the_drum():
             effect,
             [f"{k} {word}" for k, word in enumerate(shown)][15:],
             SHORT,
-            text=lambda v: f"{abs(v) if abs(v) < 0.005 else v:.2f}",
+            text=lambda v: "0" if abs(v) < 0.005 else f"{v:.2f}".rstrip("0").rstrip("."),
             detail=why,
+            empty="·",
             xlabel="exchanged after this part",
             limits=(0, 1),
             role="weight",
@@ -391,7 +392,7 @@ def test_head_1_0_hands_over_the_name():
                 patched = lead(llama()(row(FIRST + "drum")).logits[0, -1])
             effects.append((lead(logits) - patched) / (lead(logits) - lead(theirs_logits)))
     looks = maps(row(FIRST + "drum"))[:, 0, 0].numpy()
-    table = np.stack([looks[0, 15], looks[0, 23], looks[1, 29]], 1)
+    early, late = np.stack([looks[0, 15], looks[0, 23]], 1), looks[1, 29][:, None]
     places = [*range(13, 16), *range(20, 24)]
     text = ["⟨s⟩", *FIRST.split()]
     return Seen(
@@ -409,15 +410,21 @@ def test_head_1_0_hands_over_the_name():
             "effect",
             ylim=(-0.1, 1.1),
         ),
-        Grid(
-            "which word looks at which",
-            table[places],
-            [f"{k} {text[k]}" for k in places],
-            ["15", "23", "29"],
-            text=lambda v: f"{v:.2f}" if v >= 0.005 else "",
-            xlabel="words 15, 23 by head 0.0; 29 by 1.0",
-            limits=(0, 1),
-            role="weight",
+        *(
+            Grid(
+                title,
+                weights[places],
+                [f"{k} {text[k]}" for k in places],
+                columns,
+                text=lambda v: f"{v:.2f}" if v >= 0.005 else "",
+                xlabel="looks",
+                limits=(0, 1),
+                role="weight",
+            )
+            for title, weights, columns in (
+                ("head 0.0: what the names look at", early, ["15 anna", "23 ben"]),
+                ("head 1.0: what the last word looks at", late, ["29 asked"]),
+            )
         ),
     )
 
@@ -536,17 +543,19 @@ def test_a_neuron_fires_and_writes():
     writes = [VOCABULARY[k] for k in pushed.argsort(descending=True)[:5].tolist()]
     order = np.argsort(-by_word[:, number], kind="stable")[:5]
     shapes = {
-        "fires": Text(2.5, 6.0, "fires on", strong=True),
-        "writes": Text(7.5, 6.0, "writes", strong=True),
-        "neuron": Box(4.4, 2.2, 1.2, 1.0, label=str(number), role="weight", fill=0.3),
+        "fires": Text(1.9, 6.0, "fires on", strong=True),
+        "writes": Text(7.6, 6.0, "writes", strong=True),
+        "in": Arrow(3.4, 2.9, 4.3, 2.9, role="data"),
+        "neuron": Box(4.4, 2.4, 1.2, 1.0, label=str(number), role="weight", fill=0.3),
+        "out": Arrow(5.7, 2.9, 6.6, 2.9, role="data"),
     }
     for k, index in enumerate(order):
         share = by_word[index, number]
         shapes[f"fires {k}"] = Text(
-            2.4, 4.9 - k, VOCABULARY[index], anchor="end", faint=bool(share < 0.01)
+            1.8, 4.9 - k, VOCABULARY[index], anchor="end", faint=bool(share < 0.01)
         )
-        shapes[f"share {k}"] = Text(2.7, 4.9 - k, f"{share:.2f}", anchor="start", role="quiet")
-        shapes[f"writes {k}"] = Text(7.5, 4.9 - k, writes[k])
+        shapes[f"share {k}"] = Text(2.1, 4.9 - k, f"{share:.2f}", anchor="start", role="quiet")
+        shapes[f"writes {k}"] = Text(7.6, 4.9 - k, writes[k])
     return Seen(
         says(
             f"Neuron {{}} of layer {{}} has {{}} of its squared activity on “{SECOND}”. Its "
