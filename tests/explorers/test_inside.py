@@ -116,8 +116,7 @@ def test_two_layers_by_hand():
     stream = [[1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 1]]
     return Seen(
         says(
-            "The weight of row {} is {}, so row {} copies the word of row {}, "
-            "which is B.",
+            "The weight of row {} is {}, so row {} copies the word of row {}, which is B.",
             *(1, weight, 3, 1),
         ),
         Grid(

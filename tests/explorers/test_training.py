@@ -125,7 +125,16 @@ def test_the_surprise_of_somebody_who_guesses():
             "these words",
             *(s, float(len(ID)), sum(floor) / 18, math.exp(sum(floor) / 18)),
         ),
-        Scene("", shapes, xlim=(-1.9, 8.5), ylim=(-0.1, 18.8)),
+        Scene(
+            "",
+            shapes,
+            xlim=(-1.9, 8.5),
+            ylim=(-0.1, 18.8),
+            axes="box",
+            xlabel="surprise (nats)",
+            xticks=[(n, str(n)) for n in range(0, 9, 2)],
+            yticks=[],
+        ),
     )
 
 
