@@ -1,6 +1,6 @@
 """The parts of a Transformer, one module per chapter of the book.
 
-`tensors`: Tensors, the Hadamard product, parameters, and how to check a claim.
+`tensors`: Tensors, and how to check a claim.
 `map`: The map: the original encoder–decoder Transformer.
 `softmax`: Softmax, cross-entropy, and their numerics.
 `embeddings`: Token embeddings and sinusoidal positions.

@@ -1,4 +1,4 @@
-"""Tensors, the Hadamard product, parameters, and how to check a claim.
+"""Tensors, and how to check a claim.
 
 Woven from the cells tagged `export` in
 notebooks/01_tensors.ipynb, where every part is derived, checked and plotted.
@@ -26,7 +26,8 @@ __all__ = [
 ]
 
 
-# From notebooks/01_tensors.ipynb#the-rule-for-shapes
+# From notebooks/01_tensors.ipynb#the-rule-in-the-library
+# Library version: adds any number of shapes, and errors that name the dimension.
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     """The shape that `shapes` broadcast to, as `torch.broadcast_shapes`.
 
@@ -61,7 +62,8 @@ def _listed(shapes: Sequence[Sequence[int]]) -> str:
     return " and ".join(str(tuple(shape)) for shape in shapes)
 
 
-# From notebooks/01_tensors.ipynb#the-rule-for-shapes
+# From notebooks/01_tensors.ipynb#the-rule-in-the-library
+# Library version: adds checks that both are tensors and that their shapes fit.
 def hadamard(a: Tensor, b: Tensor) -> Tensor:
     """The product entry by entry, with broadcasting: `a * b` for tensors.
 
@@ -87,6 +89,7 @@ def hadamard(a: Tensor, b: Tensor) -> Tensor:
 
 
 # From notebooks/01_tensors.ipynb#what-a-module-knows
+# Library version: adds trailing shapes of several dimensions and an error for others.
 class ScaleShift(nn.Module):
     """Scale and shift every feature: y = weight * x + bias, the affine part of a norm.
 
@@ -116,7 +119,7 @@ class ScaleShift(nn.Module):
         return y if self.bias is None else y + self.bias
 
 
-# From notebooks/01_tensors.ipynb#the-comparison
+# From notebooks/01_tensors.ipynb#how-large-may-a-difference-be
 # float64 and float32: room for long sums. Half precision: rounded once or twice.
 TOLERANCE = {
     torch.float64: 1e-12,
@@ -126,7 +129,8 @@ TOLERANCE = {
 }
 
 
-# From notebooks/01_tensors.ipynb#the-comparison
+# From notebooks/01_tensors.ipynb#saboteurs
+# Library version: adds Python's own numbers, and an error for a negative seed.
 def set_seed(seed: int) -> None:
     """Make the random numbers of Python and torch (on every device) start from `seed`.
 
@@ -139,7 +143,8 @@ def set_seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-# From notebooks/01_tensors.ipynb#the-comparison
+# From notebooks/01_tensors.ipynb#saboteurs
+# Library version: adds messages that say where and by how much, nan, and gradients.
 def assert_parity(
     ours: Callable[..., Any],
     official: Callable[..., Any],
@@ -194,7 +199,8 @@ def assert_parity(
             raise AssertionError(f"{name}: {problem}")
 
 
-# From notebooks/01_tensors.ipynb#the-comparison
+# From notebooks/01_tensors.ipynb#saboteurs
+# Library version: adds copies with the same strides, and weights from a seed.
 def _results(
     f: Callable[..., Any], inputs: Sequence[object], check_grad: bool
 ) -> tuple[dict[str, object], dict[str, Tensor]]:
@@ -240,7 +246,8 @@ def _flows(value: object) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-# From notebooks/01_tensors.ipynb#the-comparison
+# From notebooks/01_tensors.ipynb#saboteurs
+# Library version: adds what must be equal before numbers may be compared.
 def _difference(
     have: object, want: object, atol: float | None, rtol: float | None, equal_nan: bool
 ) -> str | None:
@@ -278,7 +285,8 @@ def _difference(
     )
 
 
-# From notebooks/01_tensors.ipynb#the-comparison
+# From notebooks/01_tensors.ipynb#saboteurs
+# Library version: adds float64 to torch's own comparison with difference quotients.
 def gradcheck64(fn: Callable[..., Any], *inputs: object) -> None:
     """Require that autograd's gradients of `fn` equal difference quotients, in float64.
 

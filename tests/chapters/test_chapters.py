@@ -32,6 +32,7 @@ PARTS = [
 # Chapters in the form of the second edition: a picture first, the exercises where they belong in
 # the text, and the parts at the end that every reader looks for.
 SECOND_EDITION = {
+    "01_tensors",
     "03_softmax",
     "04_embeddings",
     "05_attention",

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from book.explorer import Bars, Grid, Lines
+from book.explorer import Arrow, Bars, Box, Dot, Grid, Lines, Scene, Segment, Text
 
 from .reading import Seen, check_explorer, says
 
@@ -68,6 +68,230 @@ def test_a_row_broadcast_to_two():
                 f"{name}, repeated to fit", t, *names, xlabel="column", ylabel="row", limits=(0, 1)
             )
             for name, t in zip("AB", canvas, strict=True)
+        ),
+    )
+
+
+@check_explorer("explore-rows", {"sums": "sum(1, keepdim=True)", "counts": "2 2 / 3 1"})
+def test_each_row_divided_by_its_own_sum():
+    counts = [[2, 2], [3, 1]]
+    shapes = {}
+    for i, row in enumerate(counts):
+        total = sum(row)
+        for j, count in enumerate(row):
+            for k, number in enumerate((count, total, count / total)):
+                ghost = k == 1 and j == 1  # the column of sums is read once more to the right
+                shapes[f"block {k}, {i}, {j}"] = Box(
+                    3 * k + j,
+                    1 - i,
+                    0.94,
+                    0.94,
+                    f"{number:.3g}",
+                    role=("data", "key", "weight")[k],
+                    fill=0.0 if ghost else 0.35,
+                    dash=ghost,
+                )
+        shapes[f"total {i}"] = Text(8.15, 1.45 - i, "1", anchor="start")
+    return Seen(
+        says(
+            "The sums have the shape ({}, {}). The rows of the result add up to {} and {}.",
+            *(2, 1, 1, 1),
+        ),
+        Scene("", shapes, xlim=(-0.1, 9.1), ylim=(-0.1, 2.7)),
+    )
+
+
+@check_explorer("explore-shapes", {"line": "x.mT @ x", "its shape": "(2, 3, 4)"})
+def test_a_guess_that_is_not_the_shape_of_a_batch_of_products():
+    x = np.zeros((2, 3, 4))
+    found = np.matmul(x.swapaxes(1, 2), x).shape
+    return Seen(
+        says(
+            "x has the shape ({}, {}, {}). The line is x.mT @ x. It gives ({}, {}, {}), not "
+            "({}, {}, {}).",
+            *(2, 3, 4, *found, 2, 3, 4),
+        ),
+        Grid(
+            "sizes, aligned at the right",
+            [[2, 3, 4], [2, 4, 3], [*found]],
+            ["x", "the other", "the result"],
+            ["−3", "−2", "−1"],
+            text="{:.0f}",
+            xlabel="dimension",
+            limits=(0, 8),
+            role="data",
+            empty="·",
+        ),
+    )
+
+
+@check_explorer("explore-memory", {"tensor": "x[:, 1:]"})
+def test_two_columns_read_from_the_storage_of_three():
+    x = np.arange(6).reshape(2, 3)
+    part = x[:, 1:]
+    step = [s // x.itemsize for s in part.strides]
+    start = (part.ctypes.data - x.ctypes.data) // x.itemsize
+    canvas = np.full((3, 3), np.nan)
+    canvas[:2, :2] = part
+
+    def where(i, j):
+        if i > 1 or j > 1:
+            return ""
+        return f"{start} + {i}·{step[0]} + {j}·{step[1]} = place {part[i, j]}"  # x holds its places
+
+    three = ["0", "1", "2"]
+    return Seen(
+        says(
+            "x[:, {}:]: shape ({}, {}), strides ({}, {}), start {}. It reads the memory of x, and "
+            "not in its order.",
+            *(1, *part.shape, *step, start),
+        ),
+        Grid(
+            "its storage, place by place",
+            [[*range(6)]],
+            ["number"],
+            [str(k) for k in range(6)],
+            text="{:.0f}",
+            limits=(0, 9),
+            role="ink",
+        ),
+        Grid(
+            "the tensor",
+            canvas,
+            three,
+            three,
+            text="{:.0f}",
+            detail=where,
+            xlabel="column j",
+            ylabel="row i",
+            limits=(0, 9),
+            role="data",
+        ),
+    )
+
+
+@check_explorer("explore-products", {"product": "with the second transposed, ik,jk->ij"})
+def test_rows_times_rows():
+    a, b = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
+    result = [[sum(x * y for x, y in zip(r, s, strict=True)) for s in b] for r in a]
+
+    def how(i, j):
+        terms = " + ".join(f"{x}·{y}" for x, y in zip(a[i], b[j], strict=True))
+        return f"{terms} = {result[i][j]}"
+
+    lines = ["0", "1"]
+    return Seen(
+        says(
+            "einsum('ik,jk->ij'): summed over k. The result has {} dimensions: {}, {}, {}, {}.",
+            *(2, *result[0], *result[1]),
+        ),
+        *(
+            Grid(name, t, lines, lines, text="{:g}", detail=said, limits=(0, 250), role=role)
+            for name, t, said, role in (
+                ("A", a, None, "query"),
+                ("B", b, None, "key"),
+                ("result", result, how, "data"),
+            )
+        ),
+    )
+
+
+@check_explorer("explore-layer", {"weights": "as torch keeps it, A"})
+def test_two_tokens_through_a_layer_that_keeps_the_transpose():
+    x, w, bias = [[1, 0, 2], [0, 1, -1]], [[1, 3, 5], [2, 4, 6]], [0.5, -0.5]
+    y = [
+        [sum(a * b for a, b in zip(r, c, strict=True)) + s for c, s in zip(w, bias, strict=True)]
+        for r in x
+    ]
+
+    def sums(i, j):
+        terms = " + ".join(f"{a}·{b}" for a, b in zip(x[i], w[j], strict=True))
+        said = f"{terms} + {bias[j]:g} = {y[i][j]:g}"
+        return said.replace("+ -", "− ").replace("-", "−")
+
+    tokens, outs = ["token 0", "token 1"], ["out 0", "out 1"]
+    ins = [f"in {k}" for k in range(3)]
+    look = {"text": "{:g}", "limits": (-5, 20)}
+    return Seen(
+        says(
+            "x @ A.T + b: the weights are {} by {}, one row for each output, and the two tokens "
+            "give ({}, {}) and ({}, {})",
+            *(2, 3, *y[0], *y[1]),
+        ),
+        Grid("x", x, tokens, ins, role="data", **look),
+        Grid(
+            "the weights",
+            [*w, [math.nan] * 3],
+            [f"row {k}" for k in range(3)],
+            [f"column {k}" for k in range(3)],
+            role="weight",
+            **look,
+        ),
+        Grid("y, with b = (0.5, −0.5)", y, tokens, outs, detail=sums, role="data", **look),
+    )
+
+
+@check_explorer("explore-gains", {"gains": "one for each token"})
+def test_gains_of_two_tokens():
+    x, gain = [[1, 2, 3], [4, 5, 6]], [10, -1]
+    result = [[g * v for v in row] for g, row in zip(gain, x, strict=True)]
+    tokens, three = ["token 0", "token 1"], ["0", "1", "2"]
+    look = {"text": "{:g}", "limits": (-6, 60)}
+    nan = math.nan
+
+    def how(i, j):
+        return f"{x[i][j]} · {gain[i]} = {result[i][j]}".replace("-", "−")
+
+    return Seen(
+        says(
+            "Gains, one for each token: {}, {}. The same as diag(gains) @ X, with {} × {} numbers "
+            "of which {} are used.",
+            *(*gain, 2, 2, 2),
+        ),
+        Grid("X", x, tokens, three, role="data", **look),
+        Grid(
+            "diag(gains)",
+            [[10, 0, nan], [0, -1, nan], [nan] * 3],
+            three,
+            three,
+            role="weight",
+            **look,
+        ),
+        Grid("gains ⊙ X", result, tokens, three, detail=how, role="data", **look),
+    )
+
+
+@check_explorer("explore-line", {"binary digits p": "4", "number": "2.85"})
+def test_a_number_between_two_with_four_digits():
+    every = [
+        Fraction(k, 8) * 2**e for e in (-1, 0, 1) for k in range(8, 16)
+    ] + [Fraction(4)]  # fmt: skip
+    value = Fraction(285, 100)
+    near = float(min(every, key=lambda n: abs(n - value)))
+    shapes = {
+        f"number {k}": Segment(
+            float(every[min(k, 24)]), -0.12, float(every[min(k, 24)]), 0.12, role="data",
+            shown=k < len(every),
+        )
+        for k in range(49)
+    }  # fmt: skip
+    shapes["value"] = Dot(2.85, 0.45, role="query", size=2)
+    shapes["to"] = Arrow(2.85, 0.4, near, 0.14, role="query")
+    shapes["result"] = Dot(near, 0, role="query", size=2)
+    return Seen(
+        says(
+            "With {} binary digits {} is rounded to {}, off by {} of its size; at most it can be "
+            "{}. The next number after {} is {}.",
+            *(4, 2.85, near, abs(near / 2.85 - 1), 1 / 16, 1, 1 + 1 / 8),
+        ),
+        Scene(
+            "",
+            shapes,
+            xlim=(0.4, 4.1),
+            ylim=(-0.3, 0.6),
+            axes="box",
+            xlabel="all numbers from 1/2 to 4 that there are",
+            yticks=[],
         ),
     )
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from book.checkers.tensors import _Gains
+from book.checkers.tensors.modules import _Gains
 from book.formulas.relations import Call
 
 from .texts import Code, Entries, Formula, LeftOut, draw, oracle
@@ -36,6 +36,10 @@ def linear():
 
 
 ENTRIES: Entries = {
+    ("ex-memory", "x.T.reshape(2, 3)"): Code(
+        lambda: ({"x": torch.arange(6).view(2, 3)}, torch.tensor([[0, 3, 1], [4, 2, 5]])),
+        ("x.reshape(2, 3)", "x.T.T"),
+    ),
     ("ex-scale", r"\operatorname{diag}(\text{rows})\,X\operatorname{diag}(\text{columns})"): (
         Formula(scaled, claim="Y=@0")
     ),
