@@ -86,7 +86,7 @@ def test_each_row_divided_by_its_own_sum():
                     1 - i,
                     0.94,
                     0.94,
-                    f"{number:.3g}",
+                    f"{number:.3g}".replace("0.", "."),
                     role=("data", "key", "weight")[k],
                     fill=0.0 if ghost else 0.35,
                     dash=ghost,
