@@ -14,24 +14,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-Shape = tuple[int, ...]
-
 __all__ = [
     "Shape",
     "Call",
     "trace_shapes",
     "name_shape",
+    "ScaledEmbedding",
+    "AddPositions",
+    "ReferenceTransformer",
     "parameter_parts",
     "parameter_count",
     "flop_parts",
     "transformer_flops",
-    "ScaledEmbedding",
-    "AddPositions",
-    "ReferenceTransformer",
 ]
 
 
-# From notebooks/02_map.ipynb#build
+# From notebooks/02_map.ipynb#written-by-the-model-itself
+# Library version: adds who made each input, modules called twice, and any model.
+Shape = tuple[int, ...]
+
+
 class Call(NamedTuple):
     """One call of a module: a row of the table that `trace_shapes` returns."""
 
@@ -130,7 +132,152 @@ def name_shape(shape: Sequence[int], sizes: Mapping[str, int]) -> str:
     return " × ".join(letters.get(size, str(size)) for size in shape)
 
 
-# From notebooks/02_map.ipynb#build
+# From notebooks/02_map.ipynb#written-by-the-model-itself
+# Library version: adds to torch's own layers what `nn.Transformer` lacks.
+class ScaledEmbedding(nn.Embedding):
+    """An embedding whose rows are multiplied by the root of their size.
+
+    Source: Vaswani et al. 2017, section 3.4; chapter 02, eq-map-embedding.
+    """
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens (*,) of an integer dtype -> rows (*, embedding_dim)."""
+        return super().forward(tokens) * math.sqrt(self.embedding_dim)
+
+
+class AddPositions(nn.Module):
+    """Adds row i of a fixed table to position i, then drops out.
+
+    Args:
+        positions: table of shape (max_len, d_model); a buffer, not learned.
+        dropout: probability.
+
+    Raises:
+        ValueError: in `forward`, if x is longer than the table, or of another width.
+
+    Source: Vaswani et al. 2017, sections 3.5 and 5.4; chapter 02, eq-map-embedding.
+    """
+
+    positions: Tensor
+
+    def __init__(self, positions: Tensor, dropout: float = 0.1) -> None:
+        super().__init__()
+        self.register_buffer("positions", positions)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Shape (B, T, d_model) -> the same."""
+        max_len, d_model = self.positions.shape
+        if x.shape[-2] > max_len or x.shape[-1] != d_model:
+            raise ValueError(
+                f"x must have shape (B, T, {d_model}) with T up to {max_len}, "
+                f"got {tuple(x.shape)}"
+            )
+        y: Tensor = self.dropout(x + self.positions[: x.shape[-2]])
+        return y
+
+
+class ReferenceTransformer(nn.Module):
+    """The Transformer of 2017 out of torch's own layers, from tokens to scores.
+
+    What `nn.Transformer` lacks is added: embeddings, positions, the causal mask and
+    the output layer. What it has beyond the paper, a norm after each stack, is left
+    out. There is no padding mask: all sequences of a batch have the same length.
+
+    Args:
+        vocab_size: tokens in the shared vocabulary.
+        positions: table of shape (max_len, d_model), which also sets d_model.
+        num_heads, num_encoder_layers, num_decoder_layers, d_ff: as in `nn.Transformer`.
+        dropout: probability, everywhere.
+        tied: one matrix for both embeddings and the output layer.
+        bias: as in `nn.Transformer`.
+
+    Raises:
+        ValueError: if a stack has no layer, or num_heads does not divide d_model.
+
+    Source: Vaswani et al. 2017, section 3; chapter 02, eq-map-stacks and eq-map-output.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        positions: Tensor,
+        num_heads: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        d_ff: int = 2048,
+        dropout: float = 0.1,
+        tied: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        d_model = positions.shape[1]
+        if min(num_encoder_layers, num_decoder_layers) < 1:
+            raise ValueError(
+                "num_encoder_layers and num_decoder_layers must be at least 1, "
+                f"got {num_encoder_layers} and {num_decoder_layers}"
+            )
+        if num_heads < 1 or d_model % num_heads:
+            raise ValueError(
+                f"num_heads must divide d_model={d_model}, got {num_heads}"
+            )
+        self.source_embedding = ScaledEmbedding(vocab_size, d_model)
+        self.target_embedding = ScaledEmbedding(vocab_size, d_model)
+        self.source_positions = AddPositions(positions, dropout)
+        self.target_positions = AddPositions(positions, dropout)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(
+                d_model, num_heads, d_ff, dropout, batch_first=True, bias=bias
+            ),
+            num_encoder_layers,
+            enable_nested_tensor=False,
+        )
+        self.decoder = nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(
+                d_model, num_heads, d_ff, dropout, batch_first=True, bias=bias
+            ),
+            num_decoder_layers,
+        )
+        self.linear = nn.Linear(d_model, vocab_size, bias=False)
+        self.softmax = nn.Softmax(dim=-1)
+        for (
+            p
+        ) in self.parameters():  # as nn.Transformer: the stacks are copies until now
+            if p.dim() > 1:
+                nn.init.xavier_uniform_(p)
+        for table in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(table.weight, std=d_model**-0.5)
+        if tied:
+            self.target_embedding.weight = self.source_embedding.weight
+            self.linear.weight = self.source_embedding.weight
+
+    def forward(self, src: Tensor, tgt: Tensor, probabilities: bool = False) -> Tensor:
+        """Tokens (B, S) and (B, T) -> logits, or probabilities, (B, T, vocab_size).
+
+        Raises:
+            ValueError: if src and tgt are not two batches of the same size.
+        """
+        if src.dim() != 2 or tgt.dim() != 2 or len(src) != len(tgt):
+            raise ValueError(
+                "src and tgt must have shapes (B, S) and (B, T), "
+                f"got {tuple(src.shape)} and {tuple(tgt.shape)}"
+            )
+        x = self.source_positions(self.source_embedding(src))
+        y = self.target_positions(self.target_embedding(tgt))
+        mask = nn.Transformer.generate_square_subsequent_mask(
+            tgt.shape[1], device=y.device, dtype=y.dtype
+        )
+        memory = self.encoder(x)
+        y = self.decoder(y, memory, tgt_mask=mask, tgt_is_causal=True)
+        logits: Tensor = self.linear(y)
+        if not probabilities:
+            return logits
+        p: Tensor = self.softmax(logits)
+        return p
+
+
+# From notebooks/02_map.ipynb#parameters-to-the-last-one
+# Library version: adds the parts one by one, stacks of unequal height, and FLOPs.
 def parameter_parts(
     d_model: int,
     num_heads: int,
@@ -272,146 +419,3 @@ def _not_negative(sizes: Mapping[str, int]) -> None:
     for name, size in sizes.items():
         if size < 0:
             raise ValueError(f"{name} must not be negative, got {size}")
-
-
-# From notebooks/02_map.ipynb#build
-class ScaledEmbedding(nn.Embedding):
-    """An embedding whose rows are multiplied by the root of their size.
-
-    Source: Vaswani et al. 2017, section 3.4; chapter 02, eq-map-embedding.
-    """
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens (*,) of an integer dtype -> rows (*, embedding_dim)."""
-        return super().forward(tokens) * math.sqrt(self.embedding_dim)
-
-
-class AddPositions(nn.Module):
-    """Adds row i of a fixed table to position i, then drops out.
-
-    Args:
-        positions: table of shape (max_len, d_model); a buffer, not learned.
-        dropout: probability.
-
-    Raises:
-        ValueError: in `forward`, if x is longer than the table, or of another width.
-
-    Source: Vaswani et al. 2017, sections 3.5 and 5.4; chapter 02, eq-map-embedding.
-    """
-
-    positions: Tensor
-
-    def __init__(self, positions: Tensor, dropout: float = 0.1) -> None:
-        super().__init__()
-        self.register_buffer("positions", positions)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape (B, T, d_model) -> the same."""
-        max_len, d_model = self.positions.shape
-        if x.shape[-2] > max_len or x.shape[-1] != d_model:
-            raise ValueError(
-                f"x must have shape (B, T, {d_model}) with T up to {max_len}, "
-                f"got {tuple(x.shape)}"
-            )
-        y: Tensor = self.dropout(x + self.positions[: x.shape[-2]])
-        return y
-
-
-class ReferenceTransformer(nn.Module):
-    """The Transformer of 2017 out of torch's own layers, from tokens to scores.
-
-    What `nn.Transformer` lacks is added: embeddings, positions, the causal mask and
-    the output layer. What it has beyond the paper, a norm after each stack, is left
-    out. There is no padding mask: all sequences of a batch have the same length.
-
-    Args:
-        vocab_size: tokens in the shared vocabulary.
-        positions: table of shape (max_len, d_model), which also sets d_model.
-        num_heads, num_encoder_layers, num_decoder_layers, d_ff: as in `nn.Transformer`.
-        dropout: probability, everywhere.
-        tied: one matrix for both embeddings and the output layer.
-        bias: as in `nn.Transformer`.
-
-    Raises:
-        ValueError: if a stack has no layer, or num_heads does not divide d_model.
-
-    Source: Vaswani et al. 2017, section 3; chapter 02, eq-map-stacks and eq-map-output.
-    """
-
-    def __init__(
-        self,
-        vocab_size: int,
-        positions: Tensor,
-        num_heads: int = 8,
-        num_encoder_layers: int = 6,
-        num_decoder_layers: int = 6,
-        d_ff: int = 2048,
-        dropout: float = 0.1,
-        tied: bool = True,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        d_model = positions.shape[1]
-        if min(num_encoder_layers, num_decoder_layers) < 1:
-            raise ValueError(
-                "num_encoder_layers and num_decoder_layers must be at least 1, "
-                f"got {num_encoder_layers} and {num_decoder_layers}"
-            )
-        if num_heads < 1 or d_model % num_heads:
-            raise ValueError(
-                f"num_heads must divide d_model={d_model}, got {num_heads}"
-            )
-        self.source_embedding = ScaledEmbedding(vocab_size, d_model)
-        self.target_embedding = ScaledEmbedding(vocab_size, d_model)
-        self.source_positions = AddPositions(positions, dropout)
-        self.target_positions = AddPositions(positions, dropout)
-        self.encoder = nn.TransformerEncoder(
-            nn.TransformerEncoderLayer(
-                d_model, num_heads, d_ff, dropout, batch_first=True, bias=bias
-            ),
-            num_encoder_layers,
-            enable_nested_tensor=False,
-        )
-        self.decoder = nn.TransformerDecoder(
-            nn.TransformerDecoderLayer(
-                d_model, num_heads, d_ff, dropout, batch_first=True, bias=bias
-            ),
-            num_decoder_layers,
-        )
-        self.linear = nn.Linear(d_model, vocab_size, bias=False)
-        self.softmax = nn.Softmax(dim=-1)
-        for (
-            p
-        ) in self.parameters():  # as nn.Transformer: the stacks are copies until now
-            if p.dim() > 1:
-                nn.init.xavier_uniform_(p)
-        for table in (self.source_embedding, self.target_embedding):
-            nn.init.normal_(table.weight, std=d_model**-0.5)
-        if tied:
-            self.target_embedding.weight = self.source_embedding.weight
-            self.linear.weight = self.source_embedding.weight
-
-    def forward(self, src: Tensor, tgt: Tensor, probabilities: bool = False) -> Tensor:
-        """Tokens (B, S) and (B, T) -> logits, or probabilities, (B, T, vocab_size).
-
-        Raises:
-            ValueError: if src and tgt are not two batches of the same size.
-        """
-        if src.dim() != 2 or tgt.dim() != 2 or len(src) != len(tgt):
-            raise ValueError(
-                "src and tgt must have shapes (B, S) and (B, T), "
-                f"got {tuple(src.shape)} and {tuple(tgt.shape)}"
-            )
-        x = self.source_positions(self.source_embedding(src))
-        y = self.target_positions(self.target_embedding(tgt))
-        mask = nn.Transformer.generate_square_subsequent_mask(
-            tgt.shape[1], device=y.device, dtype=y.dtype
-        )
-        memory = self.encoder(x)
-        y = self.decoder(y, memory, tgt_mask=mask, tgt_is_causal=True)
-        logits: Tensor = self.linear(y)
-        if not probabilities:
-            return logits
-        p: Tensor = self.softmax(logits)
-        return p

@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from book.checkers.core import Case, Exercise, Rule, WrongAnswer
+from book.checkers.questions import WrongNumber, choice, number
 
 Shapes = list[tuple[int, ...]]
 
@@ -552,10 +553,99 @@ _ORDER = Exercise(
 )
 
 
+# --- estimates ------------------------------------------------------------------------------------
+
+_MOST = choice(
+    "Where are most of the weights?",
+    right="C",
+    because="Twelve feed-forward parts have 8 d² each, 96 d² in all. Eighteen attention blocks "
+    "have 4 d² each, 72 d², and the table about as many.",
+    tempting={
+        "A": (
+            "the table",
+            "37,000 rows of 512 are 19 million, a good quarter less than the twelve feed-forward "
+            "parts. In a narrower model the table would win.",
+        ),
+        "B": (
+            "what gave the paper its title",
+            "An attention block has 4 d², half of a feed-forward part. There are 18 blocks and 12 "
+            "feed-forward parts: 72 d² against 96 d².",
+        ),
+        "D": (
+            "what stands in most places",
+            "There are thirty norms, but each is two vectors of 512.",
+        ),
+    },
+)
+
+_GPT2 = number(
+    "GPT-2 in your head",
+    value=lambda: (12 * 12 * 768**2 + 50_257 * 768 + 1_024 * 768) / 1e6,
+    within=0.02,
+    because="12 layers of 12 · 768² are 84.9 million, the table of tokens 38.6 and that of "
+    "positions 0.8: {value} million. With biases and norms it is 124.4.",
+    wrong=[
+        WrongNumber(
+            "the table counted twice",
+            "The table of tokens also serves as the output matrix: it is there once.",
+            lambda: (12 * 12 * 768**2 + 2 * 50_257 * 768 + 1_024 * 768) / 1e6,
+        ),
+        WrongNumber(
+            "the layers alone",
+            "The table of 50,257 rows holds almost a third of the weights.",
+            lambda: 12 * 12 * 768**2 / 1e6,
+        ),
+        WrongNumber(
+            "layers of a decoder with cross-attention",
+            "There is no second sequence and so no cross-attention: 12 d² a layer, not 16 d².",
+            lambda: (12 * 16 * 768**2 + 50_257 * 768 + 1_024 * 768) / 1e6,
+        ),
+        WrongNumber(
+            "one layer",
+            "The model has twelve layers, and each of them counts.",
+            lambda: (12 * 768**2 + 50_257 * 768 + 1_024 * 768) / 1e6,
+        ),
+        WrongNumber(
+            "not in millions",
+            "The number is asked for in millions.",
+            lambda: 12.0 * 12 * 768**2 + 50_257 * 768 + 1_024 * 768,
+        ),
+    ],
+)
+
+_VOCABULARY = number(
+    "Words or thoughts",
+    value=lambda: 12.0 * 12 * 768,
+    within=0.02,
+    because="n · d = 12 · 12 d² gives n = 144 d, here {value}, more than twice the vocabulary that "
+    "it has.",
+    wrong=[
+        WrongNumber(
+            "decoder layers with cross-attention",
+            "A layer has 12 d² weights here, because there is no cross-attention.",
+            lambda: 12.0 * 16 * 768,
+        ),
+        WrongNumber(
+            "a table for each end",
+            "Input and output share one table, so it is compared with the layers once, not twice.",
+            lambda: 6.0 * 12 * 768,
+        ),
+        WrongNumber(
+            "twelve times the width",
+            "Either one layer was counted, or a layer as one square matrix. All twelve layers are "
+            "asked for, and each has 12 d².",
+            lambda: 12.0 * 768,
+        ),
+    ],
+)
+
 EXERCISES = {
     "shapes": _SHAPES,
+    "order": _ORDER,
+    "most": _MOST,
+    "gpt2": _GPT2,
+    "vocabulary": _VOCABULARY,
     "decoder_parameters": _DECODER,
     "total": _TOTAL,
     "crossover": _CROSSOVER,
-    "order": _ORDER,
 }

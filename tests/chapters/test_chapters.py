@@ -33,6 +33,7 @@ PARTS = [
 # the text, and the parts at the end that every reader looks for.
 SECOND_EDITION = {
     "01_tensors",
+    "02_map",
     "03_softmax",
     "04_embeddings",
     "05_attention",

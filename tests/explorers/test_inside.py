@@ -11,24 +11,18 @@ from itertools import islice
 import numpy as np
 import torch
 import torch.nn.functional as F
-from hugging_face import transformers
 
 from book.explorer import Arrow, Bars, Box, Grid, Scene, Text
-from book.own import FOLDER, encode
+from book.own import encode
 from book.stories import VOCABULARY, follow, stories, words
 
+from .llama import llama
 from .reading import Seen, check_explorer, says
 
 ID = {word: k for k, word in enumerate(VOCABULARY)}
 HEADS = [f"{layer}.{head}" for layer in range(2) for head in range(4)]
 LEVELS = ["embedding", "attention 0", "feed-forward 0", "attention 1", "feed-forward 1"]
 SHORT = ["emb", "att 0", "ffn 0", "att 1", "ffn 1"]
-
-
-@functools.cache
-def llama():
-    made = transformers.AutoModelForCausalLM.from_pretrained(FOLDER, attn_implementation="eager")
-    return made.double().eval()
 
 
 def row(text):

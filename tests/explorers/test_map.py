@@ -10,12 +10,15 @@ from book.diagram.draw import Diagram
 from book.diagram.models import WATCHED, WithSoftmax
 from book.diagram.trace import Graph, trace
 from book.diagram.view import fold
-from book.explorer import Bars, Scene
+from book.explorer import Arrow, Bars, Box, Grid, Scene, Segment
 from book.facts import fact
+from book.own import encode
+from book.stories import VOCABULARY
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
 from transformer_parts.transformer import Transformer
 
 from .counting import counted
+from .llama import llama
 from .reading import Seen, check_explorer, says
 
 
@@ -153,5 +156,65 @@ def test_where_the_work_of_a_forward_pass_goes():
             {"percent": [100 * n / total for n in parts.values()]},
             "part (scores: with values)",
             "percent",
+        ),
+    )
+
+
+@check_explorer("explore-lanes", {"level": "attention 1"})
+def test_the_last_lane_fetches_what_came_after_its_word():
+    # Another route: Hugging Face's model with the same weights.
+    words = ["baby", ":", "lake", "purple", "six", ",", "lake"]
+    lanes = ["start", *words]
+    model = llama()
+    with torch.no_grad():
+        out = model(
+            torch.tensor([encode(words)]), output_attentions=True, output_hidden_states=True
+        )
+    looks = [layer[0, 0] for layer in out.attentions]  # head 0 of each layer
+    seen = []
+    hook = model.model.layers[1].post_attention_layernorm.register_forward_pre_hook(
+        lambda _, inputs: seen.append(inputs[0][0, -1])
+    )
+    with torch.no_grad():
+        model(torch.tensor([encode(words)]))
+    hook.remove()
+    row = seen[0].detach()
+    said = model.lm_head(model.model.norm(row)).softmax(-1).detach()
+    best = int(said.argmax())
+    shapes = {}
+    for k in range(len(lanes)):
+        shapes[f"lane {k}"] = Segment(k, 0, k, 3.75, role="data")
+        for layer in range(2):
+            weight, at = (v.item() for v in looks[layer][k].max(0))
+            shapes[f"link {layer}, {k}"] = Arrow(
+                at,
+                0.9 + 2 * layer,
+                k,
+                1.65 + 2 * layer,
+                role="weight",
+                strong=k == 7,
+                shown=k > 0 and weight > 0.5 and at < k,
+            )
+            shapes[f"box {layer}, {k}"] = Box(
+                k - 0.22, 1.95 + 2 * layer, 0.44, 0.5, role="key", fill=0.5, shown=layer == 0
+            )
+    weight, at = (v.item() for v in looks[1][7].max(0))
+    return Seen(
+        says(
+            "After attention {}, the row of the last word would say "
+            f"“{VOCABULARY[best]}”, with {{}}. In head {{}} it looks at “{lanes[at]}”, with the "
+            "weight {}.",
+            *(1, said[best].item(), 0, weight),
+        ),
+        Scene("a lane for each token", shapes, xlim=(-0.6, 7.6), ylim=(-0.9, 5.0)),
+        Grid(
+            "the first 16 of the 128 numbers of the last lane",
+            (row[:16] / row.square().mean().sqrt())[None].numpy(),
+            ["row"],
+            [str(k) for k in range(16)],
+            text="",
+            limits=(-3, 3),
+            diverging=True,
+            role="data",
         ),
     )
