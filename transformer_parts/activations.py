@@ -218,12 +218,13 @@ def gelu_grad(x: Tensor, approximate: str = "none") -> Tensor:
     """
     h = _at_least_float32(x)
     gate = _gelu_gate(h, approximate)
+    near = h.clamp(-100, 100)  # beyond, the second term is 0, and 0 times infinity nan
     if approximate == "none":
-        slope = torch.exp(-h * h / 2) / math.sqrt(2 * math.pi)
+        slope = torch.exp(-near * near / 2) / math.sqrt(2 * math.pi)
     else:
-        inner = 2 * _SQRT_2_OVER_PI * (1 + 3 * _CUBIC * h * h)
+        inner = 2 * _SQRT_2_OVER_PI * (1 + 3 * _CUBIC * near * near)
         slope = gate * (1 - gate) * inner
-    return (gate + h * slope).to(x.dtype)
+    return (gate + near * slope).to(x.dtype)
 
 
 def _gelu_gate(h: Tensor, approximate: str) -> Tensor:
@@ -263,7 +264,7 @@ def swish_grad(x: Tensor, beta: float | Tensor = 1.0) -> Tensor:
     Source: chapter 06, eq-act-swish-grad, with 1 - sigmoid(t) written as sigmoid(-t).
     """
     h = _at_least_float32(x)
-    t = beta * h
+    t = (beta * h).clamp(-1000, 1000)  # beyond, the slope is 0 or 1
     return (sigmoid(t) * (1 + t * sigmoid(-t))).to(x.dtype)
 
 

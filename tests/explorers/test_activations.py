@@ -20,7 +20,7 @@ def test_swish_at_three_lies_close_to_relu():
     return Seen(
         says(
             "At β = {} its smallest value is {}, near x = {}, and its slope at {} is {}; on "
-            "[{}, {}] it is {} or less below ReLU",
+            "[{}, {}] it is up to {} below ReLU",
             *(3, swish.min(), fine[swish.argmin()], 0, 0.5, -6, 6, far),
         ),
         Lines("value", x, {"Swish": x * gate, "ReLU": x.clip(0)}, "x", "value"),
@@ -137,7 +137,7 @@ def test_a_smooth_unit_is_stuck_far_out_on_the_left():
             "what comes in",
             [str(b) if b % 2 == 0 else "" for b in range(-8, 8)],
             bars,
-            "weight times input plus bias, from",
+            "weight times input plus bias, from (ends: all beyond)",
             "% of the inputs",
         ),
     )

@@ -96,7 +96,12 @@ ENTRIES: Entries = {
         ),
         ("F.gelu(x)", "F.silu(x)"),
     ),
-    ("ex-act-share", "[-2,2]", "x-1>0"): LeftOut("the interval and the condition that are given"),
+    ("ex-act-gain", r"\max(x,0)^2"): Formula(
+        lambda: {"x": 0.7, "y": 0.49}, claim="y=@0"
+    ),
+    ("ex-act-gain", r"\mathbb E[z^2]=1", r"\mathbb E[z^4]=3", "z"): LeftOut(
+        "two moments of the normal distribution that are given"
+    ),
     ("ex-act-leaky", "torch.maximum(x, negative_slope * x)"): Code(
         lambda: ({"x": X, "negative_slope": 0.2}, oracle("activations.leaky_relu")(X, 0.2)),
         ("torch.minimum(x, negative_slope * x)", "torch.maximum(x, -negative_slope * x)",

@@ -1,4 +1,4 @@
-"""Numbers: where two forms of GELU differ, and for which inputs a unit is on."""
+"""Numbers: where two forms of GELU differ, and what a gain does to gradients."""
 
 from __future__ import annotations
 
@@ -44,27 +44,33 @@ DIFFER = number(
     ],
 )
 
-SHARE = number(
-    "For how many inputs is it on?",
-    value=lambda: 0.25,
-    within=0.01,
-    because="The unit is on for x > 1, a piece of length 1 of an interval of length 4, which is "
-    "{value}. With the bias -5 it is on for no input of that interval: it is dead.",
+GAIN = number(
+    "The gain of a squared ReLU",
+    value=lambda: 4 / 3,
+    within=0.02,
+    because="The values have the mean square 3/2 and the slopes 2, so the factor is {value}: more "
+    "than with any function of the chapter, since large inputs have a large slope.",
     wrong=[
         WrongNumber(
-            "half of the inputs",
-            "That is so for the bias 0. The bias moves the bend to x = 1.",
-            lambda: 0.5,
-        ),
-        WrongNumber(
-            "the share that is off",
-            "For x < 1 the slope is 0 and no gradient passes.",
-            lambda: 0.75,
-        ),
-        WrongNumber(
-            "the length of the piece",
-            "The piece has length 1, and the interval length 4.",
+            "as with ReLU",
+            "The factor of 1 needs values that are the input times the slope. Here the slope is "
+            "twice the input, and the value half of their product.",
             lambda: 1.0,
+        ),
+        WrongNumber(
+            "the square of the gain alone",
+            "2/3 is the square of the gain. It is multiplied by the mean square of the slope.",
+            lambda: 2 / 3,
+        ),
+        WrongNumber(
+            "the slope alone",
+            "2 is the mean square of the slope. The weights bring the square of the gain, 2/3.",
+            lambda: 2.0,
+        ),
+        WrongNumber(
+            "the size instead of the mean square",
+            "That is the factor of the size of a gradient. Asked for is that of its mean square.",
+            lambda: (4 / 3) ** 0.5,
         ),
     ],
 )
