@@ -1,8 +1,4 @@
-"""The exercises of chapter 11: rotary position embedding, its two layouts, and its sign.
-
-The oracles are block matrices and Python loops, never the book's library. A wrong answer is the
-right computation with one part replaced, so that its line shows the mistake and nothing else.
-"""
+"""Turning: a matrix, both layouts, an attention, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -654,11 +650,3 @@ TO_INTERLEAVED = Exercise(
         ),
     ),
 )
-
-EXERCISES = {
-    "relative_matrix": RELATIVE_MATRIX,
-    "apply": APPLY,
-    "half": HALF,
-    "attention": ATTENTION,
-    "to_interleaved": TO_INTERLEAVED,
-}

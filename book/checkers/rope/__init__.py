@@ -1,0 +1,21 @@
+"""The exercises of chapter 11: rotary position embedding, its two layouts, and its sign.
+
+The oracles are block matrices and Python loops, never the book's library. A wrong answer is the
+right computation with one part replaced, so that its line shows the mistake and nothing else.
+"""
+
+from __future__ import annotations
+
+from book.checkers.rope.foresight import EQUAL, VALUES, WAVELENGTH
+from book.checkers.rope.turning import APPLY, ATTENTION, HALF, RELATIVE_MATRIX, TO_INTERLEAVED
+
+EXERCISES = {
+    "equal": EQUAL,
+    "wavelength": WAVELENGTH,
+    "apply": APPLY,
+    "relative_matrix": RELATIVE_MATRIX,
+    "values": VALUES,
+    "attention": ATTENTION,
+    "half": HALF,
+    "to_interleaved": TO_INTERLEAVED,
+}
