@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 
-# From notebooks/11_rope.ipynb#build
+# From notebooks/11_rope.ipynb#the-plain-version
+# Library version: adds tables, other frequencies, and errors for what does not fit.
 def _check_even(head_dim: int) -> None:
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even and at least 2, got {head_dim}")
@@ -114,7 +115,8 @@ def build_rope_cache(
     return angles.cos(), angles.sin()
 
 
-# From notebooks/11_rope.ipynb#build
+# From notebooks/11_rope.ipynb#the-plain-version
+# Library version: adds the matrix for tests, any position, and errors.
 def rotation_matrix(
     position: float,
     head_dim: int,
@@ -158,7 +160,8 @@ def rotate_half(x: Tensor) -> Tensor:
     return torch.cat([-b, a], dim=-1)
 
 
-# From notebooks/11_rope.ipynb#build
+# From notebooks/11_rope.ipynb#the-plain-version
+# Library version: adds both layouts, strides, and a backward pass in place.
 def _even(grad: Tensor | None) -> Tensor | None:
     """A gradient that can be read as complex numbers: it starts at an even place."""
     if grad is not None and grad.storage_offset() % 2:
@@ -218,7 +221,8 @@ class _HalfRotation(torch.autograd.Function):
         return _rotate(x_tangent, cos, sin, interleaved=False)
 
 
-# From notebooks/11_rope.ipynb#build
+# From notebooks/11_rope.ipynb#the-plain-version
+# Library version: adds positions by number, half precision, and errors.
 def _check_positions(position_ids: Tensor, count: int) -> None:
     """Raises unless all positions lie in a table of `count` rows."""
     if position_ids.dtype not in (torch.int64, torch.int32):
@@ -326,7 +330,8 @@ def apply_rotary_emb(
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 
-# From notebooks/11_rope.ipynb#build
+# From notebooks/11_rope.ipynb#two-layouts
+# Library version: adds both directions, gains of norms, and errors.
 def interleaved_to_half_permutation(head_dim: int) -> Tensor:
     """[0, 2, 4, ..., 1, 3, 5, ...]: `x[..., p]` has in halves what x has in neighbours.
 
@@ -375,7 +380,8 @@ def convert_rope_layout(weight: Tensor, num_heads: int, to: str) -> Tensor:
     return by_head[:, order.to(weight.device)].flatten(0, 1)
 
 
-# From notebooks/11_rope.ipynb#build
+# From notebooks/11_rope.ipynb#a-module-that-follows-its-model
+# Library version: adds tables that keep their dtype, meta devices, and errors.
 class RotaryEmbedding(nn.Module):
     """The tables of cos and sin; gives the rows that positions need.
 

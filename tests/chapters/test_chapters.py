@@ -42,6 +42,7 @@ SECOND_EDITION = {
     "08_normalization",
     "09_residual",
     "10_transformer",
+    "11_rope",
     "17_tokens",
     "18_training",
     "19_inside",

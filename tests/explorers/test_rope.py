@@ -1,11 +1,12 @@
 """The explorers of chapter 11: rotation by complex numbers, or by sines and cosines."""
 
+import cmath
 import math
 
 import numpy as np
 import torch
 
-from book.explorer import Arc, Arrow, Curve, Dot, Lines, Scene, Text
+from book.explorer import Arc, Arrow, Bars, Curve, Dot, Grid, Lines, Scene, Text
 from transformer_parts.rope import rotation_matrix
 
 from .reading import Seen, check_explorer, says
@@ -144,5 +145,43 @@ def test_a_random_query_and_key_do_not_decay():
             {"cosine": cosines},
             "distance m − n",
             "cosine",
+        ),
+    )
+
+
+@check_explorer("explore-layouts", {"layout": "interleaved"})
+def test_weights_of_one_layout_run_with_it():
+    x = [0.9, 0.3, -0.4, 0.8, 0.5, -0.7, 0.2, 1.0]
+    y = [0.6, -0.5, 0.7, 0.4, -0.3, 0.8, 0.9, 0.1]
+    scores = []
+    for n in range(7):
+        total = 0.0
+        for k in range(4):
+            z = complex(x[2 * k], x[2 * k + 1]) * cmath.exp(1j * n / 100 ** (k / 4))
+            total += z.real * y[2 * k] + z.imag * y[2 * k + 1]
+        scores.append(total)
+    return Seen(
+        says(
+            "interleaved: features {} and {} form pair {}. With weights trained for neighbors the "
+            "scores are right at all distances.",
+            *(0, 1, 0),
+        ),
+        Grid(
+            "the pair of each feature",
+            [[0, 0, 1, 1, 2, 2, 3, 3]],
+            ["pair"],
+            [str(k) for k in range(8)],
+            text="{:.0f}",
+            xlabel="feature",
+            limits=(0, 4),
+            role="query",
+        ),
+        Bars(
+            "scores of weights trained for neighbors",
+            [str(n) for n in range(7)],
+            {"trained": scores, "as it runs": scores},
+            "distance",
+            "score",
+            ylim=(-1.5, 1.5),
         ),
     )

@@ -25,8 +25,8 @@ EQUAL = choice(
         ),
         "D": (
             "every place has a score of its own",
-            "That is so for positions that are added. Turned by the same angle, the two arrows keep "
-            "the angle between them.",
+            "That is so for positions that are added. Turned by the same angle, the two arrows "
+            "keep the angle between them.",
         ),
     },
 )
