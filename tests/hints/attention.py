@@ -71,6 +71,10 @@ ENTRIES: Entries = {
         lambda: ({"weights": WEIGHTS}, largest()),
         wrong=("weights.amax(0)", "weights.argmax(-1)", "weights.sum(-1)"),
     ),
+    ("ex-attention-leak", "(x - 10).relu()"): Code(
+        lambda: ({"x": torch.tensor([-12.0, 3.0, 11.0])}, torch.tensor([0.0, 0.0, 1.0])),
+        wrong=("(10 - x).relu()", "x - 10", "(x + 10).relu()"),
+    ),
     ("ex-attention-leak", "10^{-9}"): LeftOut("a tolerance, compared with the reference"),
     ("ex-attention-bug-hunt", "XW"): Formula(
         lambda: {"Y": F.linear(draw(4, 3), draw(5, 3)), "X": draw(4, 3), "W": draw(5, 3).T},

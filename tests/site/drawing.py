@@ -54,6 +54,13 @@ DRAWN = r"""() => {
     }
   }
 
+  // ---- formulas that a wide screen does not show whole; a phone lets them be moved
+  for (const box of innerWidth < 1000 ? [] : document.querySelectorAll(".math-display")) {
+    if (shown(box) && box.clientWidth > 0 && box.scrollWidth > box.clientWidth + 2) {
+      say("a formula wider than its column", box, text(box));
+    }
+  }
+
   // ---- texts that run out of the box they stand in
   for (const box of document.querySelectorAll(".admonition:not(.tp-fold)")) {
     const { left, right } = box.getBoundingClientRect();

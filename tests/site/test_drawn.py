@@ -46,6 +46,13 @@ PLANTED = {
         "",
         "sticks out of the picture: position",
     ),
+    "a formula that is not seen whole": (
+        "<div class='math-display box'><math display='block'><mtext>"
+        + "a + b + " * 40
+        + "c</mtext></math></div>",
+        ".box { overflow-x: auto; white-space: nowrap }",
+        "a formula wider than its column: a + b",
+    ),
     "a bracket that shrinks under its exponent": (
         "<math><mo minsize='1.6em' maxsize='1.6em'>(</mo><mi>a</mi>"
         "<msup><mo minsize='1.6em' maxsize='1.6em'>)</mo><mn>2</mn></msup></math>",
