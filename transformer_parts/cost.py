@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 
-# From notebooks/16_cost.ipynb#build
+# From notebooks/16_cost.ipynb#a-whole-model-2n-6n-and-when-they-fail
+# Library version: adds a counter of the bytes that torch's operators read and write.
 class Traffic(TorchDispatchMode):
     """Counts the bytes that operators read and write while the mode is on.
 
@@ -66,7 +67,8 @@ def _stored(t: Tensor) -> int:
     return math.prod(size for size, stride in pairs if stride or not size)
 
 
-# From notebooks/16_cost.ipynb#build
+# From notebooks/16_cost.ipynb#a-whole-model-2n-6n-and-when-they-fail
+# Library version: adds the formulas of this chapter, with errors for impossible sizes.
 def _positive(**sizes: float) -> None:
     for name, value in sizes.items():
         if not value > 0:
@@ -184,7 +186,8 @@ def padded_fraction(sizes: tuple[int, ...], tiles: tuple[int, ...]) -> float:
     return 1 - math.prod(full)
 
 
-# From notebooks/16_cost.ipynb#build
+# From notebooks/16_cost.ipynb#a-whole-model-2n-6n-and-when-they-fail
+# Library version: adds counts for a whole configuration, and the shortest time.
 def matmul_parameters(config: ModelConfig) -> dict[str, int]:
     """Weights that take part in matrix products: not the embedding table, nor gains.
 

@@ -43,6 +43,7 @@ SECOND_EDITION = {
     "09_residual",
     "10_transformer",
     "11_rope",
+    "16_cost",
     "17_tokens",
     "18_training",
     "19_inside",

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Bars, Box, Curve, Dot, Lines, Scene, Segment, Text
+from book.explorer import Bars, Box, Curve, Dot, Grid, Lines, Scene, Segment, Text
 
 from .counting import counted
 from .reading import Seen, check_explorer, says
@@ -170,5 +170,35 @@ def test_a_size_just_above_a_multiple_wastes_most_of_a_tile():
             {"all sizes": useful, "this size": here},
             "size",
             "share",
+        ),
+    )
+
+
+@check_explorer("explore-pipeline", {"pieces of the batch": "3"})
+def test_a_pipeline_in_which_a_device_waits_for_the_one_before():
+    devices, pieces, steps = 4, 3, 11
+    busy = np.full((devices, steps), np.nan)
+    finished = [[-1] * pieces for _ in range(devices + 1)]  # row 0 is ready from the start
+    for device in range(1, devices + 1):
+        for piece in range(pieces):
+            free = finished[device][piece - 1] if piece else -1
+            start = max(free, finished[device - 1][piece]) + 1
+            finished[device][piece] = start
+            busy[device - 1, start] = piece + 1
+    end = finished[-1][-1] + 1
+    busy[:, :end] = np.nan_to_num(busy[:, :end])
+    idle = (busy[:, :end] == 0).mean()
+    return Seen(
+        f"3 pieces on 4 devices take {end} steps. Each device works for 3 of them and has "
+        f"nothing to do in {idle:.0%} of the time.",
+        Grid(
+            "which piece a device works on",
+            busy,
+            ["device 1", "device 2", "device 3", "device 4"],
+            [str(step) for step in range(1, 12)],
+            text=lambda v: f"{int(v)}" if v else "–",
+            xlabel="step",
+            limits=(0, 8),
+            role="data",
         ),
     )

@@ -33,6 +33,12 @@ def as_much_again():
             r"d_\text{head}": 5}  # fmt: skip
 
 
+def trained():
+    """One token's training step without attention's products: forwards, and twice that back."""
+    matrices = oracle("cost.block_flops")(**BLOCK, products=0)
+    return {"N": matrices // 2, "c": matrices + 2 * matrices}
+
+
 ENTRIES: Entries = {
     ("ex-cost-block", "num_kv_heads * head_dim"): Code(
         features, ("num_heads * head_dim", "num_kv_heads + head_dim", "2 * num_kv_heads * head_dim")
@@ -42,6 +48,7 @@ ENTRIES: Entries = {
         claim=r"@0=\frac b2\left(\frac1n+\frac1{d_\text{in}}+\frac1{d_\text{out}}\right)",
         says=("is a sum of three terms. Two of them do not depend on the rows",),
     ),
+    ("ex-cost-utilization", "6N"): Formula(trained, claim="c=@0", says=("By the rule",)),
     (
         "Where does 6N come from, and when is it wrong?", r"S=N_\text{mat}/(2LHd_\text{head})",
     ): Formula(as_much_again, says=("as much again at",)),

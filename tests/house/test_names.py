@@ -26,7 +26,7 @@ def test_a_name_says_where_it_is_defined_what_it_implements_and_who_uses_it():
         "The library version",
     )
     assert "Zhang and Sennrich 2019" in norm.source
-    assert "parity" in [use.section for use in norm.uses]
+    assert "what-fusing-buys" in [use.section for use in norm.uses]
     attention = BY_NAME["05_attention", "MultiHeadAttention"]
     assert attention.signature == "MultiHeadAttention(d_model, num_heads, bias=True, dropout=0.0)"
 
