@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-# From notebooks/16_cost.ipynb#a-whole-model-2n-6n-and-when-they-fail
+# From notebooks/16_cost.ipynb#the-library-version
 # Library version: adds a counter of the bytes that torch's operators read and write.
 class Traffic(TorchDispatchMode):
     """Counts the bytes that operators read and write while the mode is on.
@@ -67,7 +67,7 @@ def _stored(t: Tensor) -> int:
     return math.prod(size for size, stride in pairs if stride or not size)
 
 
-# From notebooks/16_cost.ipynb#a-whole-model-2n-6n-and-when-they-fail
+# From notebooks/16_cost.ipynb#the-library-version
 # Library version: adds the formulas of this chapter, with errors for impossible sizes.
 def _positive(**sizes: float) -> None:
     for name, value in sizes.items():
@@ -186,7 +186,7 @@ def padded_fraction(sizes: tuple[int, ...], tiles: tuple[int, ...]) -> float:
     return 1 - math.prod(full)
 
 
-# From notebooks/16_cost.ipynb#a-whole-model-2n-6n-and-when-they-fail
+# From notebooks/16_cost.ipynb#the-library-version
 # Library version: adds counts for a whole configuration, and the shortest time.
 def matmul_parameters(config: ModelConfig) -> dict[str, int]:
     """Weights that take part in matrix products: not the embedding table, nor gains.
