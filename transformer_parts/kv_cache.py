@@ -24,15 +24,16 @@ __all__ = [
     "causal_padding_mask",
     "padding_position_ids",
     "KVCache",
-    "GroupedQueryAttention",
     "check_cache_law",
+    "GroupedQueryAttention",
     "kv_cache_bytes_per_token",
     "attention_intensity",
     "mha_to_gqa",
 ]
 
 
-# From notebooks/13_kv_cache.ipynb#build
+# From notebooks/13_kv_cache.ipynb#the-plain-version
+# Library version: adds errors.
 def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
     """Each key-value head `n_rep` times in a row: 0, 0, 1, 1 for two heads and 2.
 
@@ -107,7 +108,8 @@ def padding_position_ids(tokens: Tensor) -> Tensor:
     return (tokens.long().cumsum(1) - 1).clamp(min=0)
 
 
-# From notebooks/13_kv_cache.ipynb#build
+# From notebooks/13_kv_cache.ipynb#the-plain-version
+# Library version: adds memory taken once, room, truncate and reset, and errors.
 class KVCache:
     """Room for the keys and values of one layer; `update` appends, and returns all.
 
@@ -211,7 +213,90 @@ class KVCache:
         self.length = 0
 
 
-# From notebooks/13_kv_cache.ipynb#build
+# From notebooks/13_kv_cache.ipynb#the-law
+# Library version: adds ways to cut, padding, and where the first difference is.
+@torch.no_grad()
+def check_cache_law(
+    step: Callable[[Tensor, Any], Tensor],
+    x: Tensor,
+    new_cache: Callable[[], Any],
+    chunks: Sequence[Sequence[int]] | None = None,
+    where: Tensor | None = None,
+    tol: float | None = None,
+) -> float:
+    """Require that chunks through a cache give what one pass without a cache gives.
+
+    Args:
+        step: takes the newest inputs (B, T, ...) and a cache, or None for no cache, and
+            returns the outputs (B, T, ...) of these T positions.
+        x: the whole input, shape (B, length, ...): features, or token ids.
+        new_cache: makes an empty cache; called once for each way to cut.
+        chunks: ways to cut, each a sequence of sizes that add up to length. None: all
+            at once; one by one; half, then one by one; one, then the rest; threes.
+        where: boolean, shape (B, length), the positions to compare; None for all. Leave
+            out padding.
+        tol: largest error allowed, relative to the largest output; None: ten times
+            `TOLERANCE` of the outputs' dtype.
+
+    Returns:
+        The largest error found, relative to the largest output.
+
+    Raises:
+        AssertionError: if a way to cut gives something else. It says which, at which
+            position, and by how much.
+        ValueError: if length is less than 2, or chunks, where or an output of `step`
+            have the wrong size.
+
+    Source: chapter 13, eq-kv-law.
+    """
+    batch, length = x.shape[:2]
+    if length < 2:
+        raise ValueError(f"x must have at least 2 positions, got {tuple(x.shape)}")
+    half = length // 2
+    if chunks is None:
+        threes = (3,) * (length // 3) + ((length % 3,) if length % 3 else ())
+        rest = (1,) * (length - half)
+        chunks = [(length,), (1,) * length, (half, *rest), (1, length - 1), threes]
+    if where is not None and where.shape != x.shape[:2]:
+        raise ValueError(
+            f"where must have shape {(batch, length)}, got {tuple(where.shape)}"
+        )
+    if where is not None and not where.any():
+        raise ValueError("where must be True at some position, got none")
+    want = step(x, None)
+    shapes = (
+        f"step must return (B, T, ...) for T new positions: for {tuple(x.shape)} it "
+        f"returned {tuple(want.shape)} without a cache"
+    )
+    if want.shape[:2] != (batch, length):
+        raise ValueError(shapes)
+    limit = 10 * TOLERANCE.get(want.dtype, 0.0) if tol is None else tol
+    every = torch.ones(batch, length, dtype=torch.bool, device=want.device)
+    where = every if where is None else where.to(want.device)
+    size = want[where].abs().max().item() or 1.0
+    worst = 0.0
+    for sizes in chunks:
+        if sum(sizes) != length:
+            raise ValueError(f"chunks {sizes} must add up to {length} positions")
+        cache = new_cache()
+        got = torch.cat([step(part, cache) for part in torch.split(x, [*sizes], 1)], 1)
+        if got.shape != want.shape:
+            raise ValueError(f"{shapes} and {tuple(got.shape)} with a cache")
+        error = (got - want).abs().flatten(2).amax(-1) / size
+        error = error.nan_to_num(nan=torch.inf).masked_fill(~where, 0.0)
+        worst = max(worst, error.max().item())
+        if worst > limit:
+            first = int((error > limit).any(0).nonzero()[0])
+            raise AssertionError(
+                f"in chunks of {tuple(sizes)}, position {first} is the first that "
+                f"differs from one pass without a cache: the largest error is "
+                f"{worst:.1e} of the largest output, allowed is {limit:.0e}"
+            )
+    return worst
+
+
+# From notebooks/13_kv_cache.ipynb#heads-that-share
+# Library version: adds RoPE, masks, QK-norm, the shortcut for one token, and errors.
 class GroupedQueryAttention(nn.Module):
     """Causal self-attention whose query heads share key-value heads in groups.
 
@@ -348,88 +433,8 @@ def _fitting(mask: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor
     return mask if mask.dtype == torch.bool else mask.to(dtype)
 
 
-# From notebooks/13_kv_cache.ipynb#build
-@torch.no_grad()
-def check_cache_law(
-    step: Callable[[Tensor, Any], Tensor],
-    x: Tensor,
-    new_cache: Callable[[], Any],
-    chunks: Sequence[Sequence[int]] | None = None,
-    where: Tensor | None = None,
-    tol: float | None = None,
-) -> float:
-    """Require that chunks through a cache give what one pass without a cache gives.
-
-    Args:
-        step: takes the newest inputs (B, T, ...) and a cache, or None for no cache, and
-            returns the outputs (B, T, ...) of these T positions.
-        x: the whole input, shape (B, length, ...): features, or token ids.
-        new_cache: makes an empty cache; called once for each way to cut.
-        chunks: ways to cut, each a sequence of sizes that add up to length. None: all
-            at once; one by one; half, then one by one; one, then the rest; threes.
-        where: boolean, shape (B, length), the positions to compare; None for all. Leave
-            out padding.
-        tol: largest error allowed, relative to the largest output; None: ten times
-            `TOLERANCE` of the outputs' dtype.
-
-    Returns:
-        The largest error found, relative to the largest output.
-
-    Raises:
-        AssertionError: if a way to cut gives something else. It says which, at which
-            position, and by how much.
-        ValueError: if length is less than 2, or chunks, where or an output of `step`
-            have the wrong size.
-
-    Source: chapter 13, eq-kv-law.
-    """
-    batch, length = x.shape[:2]
-    if length < 2:
-        raise ValueError(f"x must have at least 2 positions, got {tuple(x.shape)}")
-    half = length // 2
-    if chunks is None:
-        threes = (3,) * (length // 3) + ((length % 3,) if length % 3 else ())
-        rest = (1,) * (length - half)
-        chunks = [(length,), (1,) * length, (half, *rest), (1, length - 1), threes]
-    if where is not None and where.shape != x.shape[:2]:
-        raise ValueError(
-            f"where must have shape {(batch, length)}, got {tuple(where.shape)}"
-        )
-    if where is not None and not where.any():
-        raise ValueError("where must be True at some position, got none")
-    want = step(x, None)
-    shapes = (
-        f"step must return (B, T, ...) for T new positions: for {tuple(x.shape)} it "
-        f"returned {tuple(want.shape)} without a cache"
-    )
-    if want.shape[:2] != (batch, length):
-        raise ValueError(shapes)
-    limit = 10 * TOLERANCE.get(want.dtype, 0.0) if tol is None else tol
-    every = torch.ones(batch, length, dtype=torch.bool, device=want.device)
-    where = every if where is None else where.to(want.device)
-    size = want[where].abs().max().item() or 1.0
-    worst = 0.0
-    for sizes in chunks:
-        if sum(sizes) != length:
-            raise ValueError(f"chunks {sizes} must add up to {length} positions")
-        cache = new_cache()
-        got = torch.cat([step(part, cache) for part in torch.split(x, [*sizes], 1)], 1)
-        if got.shape != want.shape:
-            raise ValueError(f"{shapes} and {tuple(got.shape)} with a cache")
-        error = (got - want).abs().flatten(2).amax(-1) / size
-        error = error.nan_to_num(nan=torch.inf).masked_fill(~where, 0.0)
-        worst = max(worst, error.max().item())
-        if worst > limit:
-            first = int((error > limit).any(0).nonzero()[0])
-            raise AssertionError(
-                f"in chunks of {tuple(sizes)}, position {first} is the first that "
-                f"differs from one pass without a cache: the largest error is "
-                f"{worst:.1e} of the largest output, allowed is {limit:.0e}"
-            )
-    return worst
-
-
-# From notebooks/13_kv_cache.ipynb#build
+# From notebooks/13_kv_cache.ipynb#how-many-bytes
+# Library version: three formulas of this chapter, with errors.
 def kv_cache_bytes_per_token(
     num_layers: int, num_kv_heads: int, head_dim: int, dtype_bytes: float = 2
 ) -> float:

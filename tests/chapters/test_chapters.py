@@ -43,6 +43,7 @@ SECOND_EDITION = {
     "09_residual",
     "10_transformer",
     "11_rope",
+    "13_kv_cache",
     "16_cost",
     "17_tokens",
     "18_training",

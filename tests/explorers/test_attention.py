@@ -69,11 +69,6 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
     bars["key 3"] = Text(1.9, 0.4, "key 3", anchor="end", role="key", faint=True)
     out = (10 * first, 10 * second)
     corners["output"] = Dot(*out, role="data", strong=True, size=2)
-    # Its name stands beside it, towards the middle of the three values.
-    across, up = 10 / 3 - out[0], 10 / 3 - out[1]
-    length = math.hypot(across, up)
-    beside = (out[0] + 2.5 * across / length, out[1] + 1.4 * up / length)
-    corners["name of the output"] = Text(*beside, "output", role="data")
     ones = [(n, str(n)) for n in (1, 2, 3)]
     fives = [(5, "5"), (10, "10")]
     return Seen(
@@ -92,7 +87,7 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
             yticks=ones,
         ),
         Scene(
-            "the output, a mean of the values",
+            "the output (large dot), a mean of the values",
             corners,
             xlim=(-4.4, 12.4),
             ylim=(-2.6, 12),

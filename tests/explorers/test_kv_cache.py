@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from book.explorer import (
+    Arrow,
     Bars,
     Box,
     Cell,
@@ -275,5 +276,176 @@ def test_where_a_kernel_stands_under_the_roof():
             {"share": np.array([*read.values()]) / sum(read.values())},
             "what",
             "share of the bytes",
+        ),
+    )
+
+
+@check_explorer("by-hand", {"step": "the query asks"})
+def test_a_query_meets_the_key_that_was_added():
+    keys, values = [[1, 0], [0, 1], [1, 1], [2, 0]], [[4, 0], [0, 8], [2, 2], [0, 4]]
+    names = ["the", "cat", "sat", "on"]
+    scores = [0 * a + 2 * b for a, b in keys]
+    columns = [[score, math.nan, math.nan] for score in scores]
+
+    def store(title, rows, role, most):
+        return Grid(
+            title, np.array(rows, float), names, ["1", "2"], text=lambda v: f"{v:g}", role=role,
+            limits=(0, most), empty="not there yet",
+        )  # fmt: skip
+
+    return Seen(
+        says("Its query ({}, {}) meets the four keys: {}, {}, {} and {}.", 0, 2, *scores),
+        store("keys", keys, "key", 3),
+        store("values", values, "value", 8),
+        Grid(
+            "the query (0, 2)", np.array(columns), names, ["score", "exp", "weight"],
+            text=lambda v: f"{v:.3g}", limits=(0, 8), role="weight", empty="next",
+            detail=lambda i, j: (
+                "" if j else f"{names[i]}: 0·{keys[i][0]} + 2·{keys[i][1]} = {scores[i]}"
+            ),
+        ),
+    )  # fmt: skip
+
+
+@check_explorer("appended", {"the layer that sees every token": "layer 3"})
+def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
+    draw = torch.Generator().manual_seed(2)
+    tokens = torch.randn(6, 16, generator=draw)
+    layers = torch.randn(4, 3, 16, 16, generator=draw) / 3
+
+    def keys(count):
+        x, found = tokens[:count].numpy(), []
+        for n, (w_q, w_k, w_v) in enumerate(layers.numpy()):
+            q, k, v = x @ w_q, x @ w_k, x @ w_v
+            found.append(k[:5])
+            scores = np.exp(q @ k.T / 4)
+            scores = scores if n == 2 else np.tril(scores)
+            x = x + scores @ v / scores.sum(1, keepdims=True)
+        return np.array(found)
+
+    moved = np.abs(keys(6) - keys(5)).max(-1)
+    return Seen(
+        says("Looking ahead: layer {}. A sixth token changes the keys of layer {}.", 3, 4),
+        Grid(
+            "how far the keys of the old tokens move",
+            moved,
+            [f"layer {n}" for n in range(1, 5)],
+            [f"token {n}" for n in range(5)],
+            text=lambda v: f"{v:.2f}",
+            limits=(0, 3),
+        ),
+    )
+
+
+@check_explorer("padding-picture", {"padded": "on the right", "prompt": "the cat sat"})
+def test_padding_on_the_right_stands_where_the_next_token_would():
+    batch = [["the", "cat", "sat", "", ""], ["all", "day", "the", "dog", "ran"]]
+    positions = [[0, 1, 2, math.nan, math.nan], [0, 1, 2, 3, 4]]
+    seen = [[float(j <= i and bool(batch[0][j])) for j in range(5)] for i in range(5)]
+    columns = [f"column {i}" for i in range(5)]
+    return Seen(
+        says("the last column holds padding. Its query may attend to the, cat, sat."),
+        Grid(
+            "the positions of the tokens", np.array(positions),
+            ["the cat sat", "all day the dog ran"], columns, text=lambda v: f"{v:g}",
+            limits=(0, 6), empty="padding",
+            detail=lambda i, j: (
+                f"“{batch[i][j]}” at position {positions[i][j]}" if batch[i][j] else "padding"
+            ),
+        ),
+        Grid(
+            "who may attend to whom in this prompt", np.array(seen), columns, columns,
+            text=lambda v: "✓" if v else "", xlabel="key", ylabel="query", limits=(0, 1),
+        ),
+    )  # fmt: skip
+
+
+@check_explorer("ring", {"tokens so far": "7", "window, W": "4"})
+def test_the_seventh_token_takes_the_place_of_the_third():
+    slots = []
+    for token in range(7):  # one after the other; a full store loses its oldest
+        if len(slots) < 4:
+            slots.append(token)
+        else:
+            slots[slots.index(min(slots))] = token
+    shapes = {}
+    for p in range(12):
+        kept = p in slots
+        shapes[f"token {p}"] = Cell(
+            1, p, str(p), role="data", shown=p < 7, dash=not kept,
+            fill=0.7 if p == 6 else 0.35 if kept else 0.05,
+        )  # fmt: skip
+    for s in range(6):
+        there = s < 4
+        shapes[f"slot {s}"] = Cell(
+            -1, s, str(slots[s]) if there else "", role="key", shown=there,
+            fill=0.05 if not there else 0.7 if slots[s] == 6 else 0.35,
+        )  # fmt: skip
+        shapes[f"name {s}"] = Text(s + 0.5, -0.3, f"slot {s}", shown=there)
+    return Seen(
+        says(
+            "Token {} goes into slot {} mod {} = {}. {} of {} tokens are forgotten. In the slots: "
+            "{}, {}, {}, {}",
+            *(6, 6, 4, slots.index(6), 3, 7, *slots),
+        ),
+        Scene("above the text, below the store", shapes, xlim=(-0.5, 12.2), ylim=(-2.2, 0.4)),
+    )
+
+
+@check_explorer("two-heads", {"head 2 turned by, degrees": "180"})
+def test_a_head_of_the_other_sign_keeps_its_scores_and_changes_the_mean():
+    first, second, query = np.array([1, 0.25]), np.array([-0.8, -0.6]), np.array([-1, -0.5])
+    merged = (first + second) / 2
+    own, shared = query @ second, query @ merged
+    ends = {
+        "head 1": (first, "key", False),
+        "head 2": (second, "key", True),
+        "mean": (merged, "data", True),
+        "query of head 2": (query, "query", False),
+    }
+    shapes = {
+        name: Arrow(0, 0, *(float(n) for n in end), role=role, strong=strong, label=name)
+        for name, (end, role, strong) in ends.items()
+    }
+    return Seen(
+        says(
+            "Head {} written with its queries and keys turned by {}°: its own score stays {}, and "
+            "with the mean of both keys it is {}",
+            *(2, 180, float(own), float(shared)),
+        ),
+        Scene("the key of one token in two heads", shapes, xlim=(-1.6, 1.6), ylim=(-1.4, 1.4)),
+        Bars(
+            "score of head 2",
+            ["with its own key", "with the mean"],
+            {"score": [own, shared]},
+            "key",
+            "score",
+        ),
+    )
+
+
+@check_explorer(
+    "prefix-picture",
+    {"sequences": "4", "tokens in common": "8192", "tokens of their own": "128"},
+)
+def test_a_prefix_is_kept_once():
+    token = KVCache(1, 8, 1, 128, dtype=torch.bfloat16).nbytes * 32 / 2**30
+    apart, shared = 4 * (8192 + 128) * token, (8192 + 4 * 128) * token
+    return Seen(
+        says(
+            "{} sequences, {} tokens in common and {} of their own: {} GiB apart, {} GiB with the "
+            "prefix kept once, {} times less. A key of the prefix now meets {} rows of queries, "
+            "and not {}",
+            *(4, 8192, 128, apart, shared, apart / shared, 16, 4),
+        ),
+        Bars(
+            "caches of the whole batch",
+            ["each its own", "prefix kept once"],
+            {
+                "in common": [4 * 8192 * token, 8192 * token],
+                "their own": [4 * 128 * token, 4 * 128 * token],
+            },
+            "how they are kept",
+            "GiB",
         ),
     )

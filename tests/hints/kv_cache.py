@@ -20,14 +20,6 @@ def all_keys():
     return Call(made[0], draws=made[1:])
 
 
-def width_cancels():
-    """FLOPs per byte of two products, of which each feature is as many times in both."""
-    sizes = {"H": 6, "G": 2, "T": 3, "S": 5, "b": 4}
-    value = oracle("kv_cache.intensity")(6, 2, 3, 5, 4)
-    return Call({**sizes, r"d_\text{head}": 1, "I": value, "J": value},
-                draws=[{r"d_\text{head}": 7}, {r"d_\text{head}": 64}])  # fmt: skip
-
-
 def copies():
     groups, r = 3, 2
     heads = torch.arange(groups).repeat_interleave(r)
@@ -41,25 +33,25 @@ def cache_bytes():
 
 
 def long_cache():
-    """The reference for one query and a cache so long that the query's bytes are nothing."""
-    intensity = oracle("kv_cache.intensity")
-    made = [{"I": intensity(h, g, 1, 10**7, b), "r": h // g, "b": b}
+    """One query and a cache so long that the query's bytes are nothing: FLOPs over bytes."""
+    keys = 10**7
+    made = [{"I": 4 * h * keys / (b * (2 * g * keys + 2 * h)), "r": h // g, "b": b}
             for h, g, b in ((12, 4, 2), (10, 2, 4))]  # fmt: skip
     return Call(made[0], draws=made[1:], approx=1e-5)
 
 
+def gibibyte():
+    """A KiB has 1024 bytes, a MiB 1024 KiB, a GiB 1024 MiB."""
+    return {"n": 1024 * 1024 * 1024}
+
+
 ENTRIES: Entries = {
+    ("ex-kv-mixed", "2^{30}"): Formula(gibibyte, claim="n=@0", says=("A GiB is",)),
     ("ex-grouped-attention", "H=6"): LeftOut(EXAMPLE),
     ("ex-grouped-attention", "G=2"): LeftOut(EXAMPLE),
     ("ex-cached-step", "a+T"): Formula(all_keys, claim="n=@0", says=("keys. How is",)),
     ("ex-cached-step", "a=0"): LeftOut("a case in which a wrong mask may show nothing"),
     ("ex-cached-step", "T=1"): LeftOut("a case in which a wrong mask may show nothing"),
-    ("ex-intensity", r"d_\text{head}=1"): Formula(
-        width_cancels,
-        claim=r"I=\frac{4HTS}{b(2HT+2GS)}\text{ for }@0,\qquad"
-              r" J=\frac{4HTSd_\text{head}}{b(2HTd_\text{head}+2GSd_\text{head})}",
-        says=("Two products", "A multiplication and an addition are two operations", "it cancels"),
-    ),
     ("repeat or repeat_interleave?", r"\lfloor h/r\rfloor"): Formula(
         copies, claim="g_h=@0", says=("uses key–value head",)
     ),

@@ -130,90 +130,34 @@ def row_by_row(q, k, v, keys, values, rotate):
     return torch.cat(made, 2), keys, values
 
 
-# kv_cache.pool_heads
+# kv_cache.window_step
 
 
-def the_first_of_each_group(weight, num_heads, num_kv_heads):
-    d = len(weight) // num_heads
-    return weight.unflatten(0, (num_kv_heads, -1, d))[:, 0].flatten(0, 1)
+def window_with(at=None, shown=None, slot=None):
+    """A step with a window, written with a list of what is kept."""
+
+    def answer(q, k, v, keys, values, length, rotate):
+        room = keys.shape[2]
+        here = torch.tensor([length if at is None else at(length, room)])
+        place = length % room if slot is None else slot(length, room)
+        rows = list(keys.unbind(2)), list(values.unbind(2))
+        rows[0][place], rows[1][place] = rotate(k, here)[:, :, 0], v[:, :, 0]
+        keys, values = (torch.stack(row, 2) for row in rows)
+        seen = torch.arange(room) <= length if shown is None else shown(length, room)
+        out = F.scaled_dot_product_attention(rotate(q, here), keys, values, seen[None])
+        return out, keys, values
+
+    return answer
 
 
-def a_sum_of_each_group(weight, num_heads, num_kv_heads):
-    d = len(weight) // num_heads
-    return weight.unflatten(0, (num_kv_heads, -1, d)).sum(1).flatten(0, 1)
-
-
-def heads_across_groups(weight, num_heads, num_kv_heads):
-    d = len(weight) // num_heads
-    return weight.unflatten(0, (-1, num_kv_heads, d)).mean(0).flatten(0, 1)
-
-
-def matrices_only(weight, num_heads, num_kv_heads):
-    d = len(weight) // num_heads
-    return weight.view(num_kv_heads, -1, d, weight.shape[1]).mean(1).flatten(0, 1)
-
-
-def by_a_matrix_of_means(weight, num_heads, num_kv_heads):
-    d, r = len(weight) // num_heads, num_heads // num_kv_heads
-    groups = torch.eye(num_kv_heads, dtype=weight.dtype).repeat_interleave(r, 1) / r
-    means = torch.kron(groups, torch.eye(d, dtype=weight.dtype))
-    return means @ weight
-
-
-# kv_cache.max_batch
-
-
-def keys_only(memory, parameters, num_layers, num_kv_heads, head_dim, length, dtype_bytes):
-    rest = memory - parameters * dtype_bytes
-    return max(0, rest // (num_layers * num_kv_heads * head_dim * length * dtype_bytes))
-
-
-def rounded(memory, parameters, num_layers, num_kv_heads, head_dim, length, dtype_bytes):
-    each = 2 * num_layers * num_kv_heads * head_dim * length * dtype_bytes
-    return max(0, round((memory - parameters * dtype_bytes) / each))
-
-
-def below_zero(memory, parameters, num_layers, num_kv_heads, head_dim, length, dtype_bytes):
-    each = 2 * num_layers * num_kv_heads * head_dim * length * dtype_bytes
-    return (memory - parameters * dtype_bytes) // each
-
-
-def weights_in_bytes(memory, parameters, num_layers, num_kv_heads, head_dim, length, dtype_bytes):
-    each = 2 * num_layers * num_kv_heads * head_dim * length * dtype_bytes
-    return max(0, (memory - parameters) // each)
-
-
-def counted_up(memory, parameters, num_layers, num_kv_heads, head_dim, length, dtype_bytes):
-    numbers = memory // dtype_bytes - parameters
-    return max(0, numbers // (2 * num_layers * num_kv_heads * head_dim * length))
-
-
-# kv_cache.intensity
-
-
-def keys_only_moved(num_heads, num_kv_heads, query_len, key_len, dtype_bytes):
-    return 2 * num_heads * query_len / (num_kv_heads * dtype_bytes)
-
-
-def one_flop_a_product(num_heads, num_kv_heads, query_len, key_len, dtype_bytes):
-    moved = 2 * query_len * num_heads + 2 * key_len * num_kv_heads
-    return 2 * num_heads * query_len * key_len / (moved * dtype_bytes)
-
-
-def outputs_not_moved(num_heads, num_kv_heads, query_len, key_len, dtype_bytes):
-    moved = query_len * num_heads + 2 * key_len * num_kv_heads
-    return 4 * num_heads * query_len * key_len / (moved * dtype_bytes)
-
-
-def keys_for_every_head(num_heads, num_kv_heads, query_len, key_len, dtype_bytes):
-    return 2 * query_len * key_len / ((query_len + key_len) * dtype_bytes)
-
-
-def with_a_width(num_heads, num_kv_heads, query_len, key_len, dtype_bytes):
-    d = 128
-    flops = 2 * (2 * num_heads * query_len * key_len * d)
-    moved = dtype_bytes * d * (2 * num_heads * query_len + 2 * num_kv_heads * key_len)
-    return flops / moved
+def window_in_place(q, k, v, keys, values, length, rotate):
+    keys, values, here = keys.clone(), values.clone(), torch.tensor([length])
+    slot = length % keys.shape[2]
+    keys[:, :, slot : slot + 1], values[:, :, slot : slot + 1] = rotate(k, here), v
+    n = min(length + 1, keys.shape[2])
+    query = rotate(q, here)
+    out = F.scaled_dot_product_attention(query, keys[:, :, :n], values[:, :, :n])
+    return out, keys, values
 
 
 WRONG = [
@@ -258,43 +202,27 @@ WRONG = [
         named="only the new keys returned",
     ),
     Wrong(
-        "kv_cache.pool_heads",
-        "the first of each group",
-        the_first_of_each_group,
-        named="the first head of each group",
-    ),
-    Wrong("kv_cache.pool_heads", "a sum", a_sum_of_each_group, named="the sum"),
-    Wrong(
-        "kv_cache.pool_heads", "heads across groups", heads_across_groups, named="every G-th head"
-    ),
-    Wrong("kv_cache.pool_heads", "matrices only", matrices_only),
-    Wrong("kv_cache.max_batch", "keys only", keys_only, named="keys or values, not both"),
-    Wrong("kv_cache.max_batch", "rounded", rounded),
-    Wrong("kv_cache.max_batch", "below zero", below_zero, named="negative room"),
-    Wrong(
-        "kv_cache.max_batch",
-        "a weight is a byte",
-        weights_in_bytes,
-        named="weights counted as one byte each",
+        "kv_cache.window_step",
+        "positions start again",
+        window_with(at=lambda length, room: length % room),
+        named="rotated by the slot",
     ),
     Wrong(
-        "kv_cache.intensity",
-        "keys and values only",
-        keys_only_moved,
-        named="only the limit of many keys",
+        "kv_cache.window_step",
+        "zeros attended to",
+        window_with(shown=lambda length, room: torch.ones(room, dtype=torch.bool)),
+        named="empty slots attended to",
     ),
     Wrong(
-        "kv_cache.intensity",
-        "one FLOP a product",
-        one_flop_a_product,
-        named="one operation per multiply-add",
+        "kv_cache.window_step",
+        "one slot further",
+        window_with(slot=lambda length, room: (length + 1) % room),
+        named="the next slot",
     ),
-    Wrong("kv_cache.intensity", "outputs not moved", outputs_not_moved, named="outputs forgotten"),
     Wrong(
-        "kv_cache.intensity",
-        "keys for every head",
-        keys_for_every_head,
-        named="keys and values of every query head",
+        "kv_cache.window_step",
+        "the first slot for ever",
+        window_with(slot=lambda length, room: 0),
     ),
 ]
 RIGHT = [
@@ -302,7 +230,6 @@ RIGHT = [
     Right("kv_cache.grouped_attention", "one more dimension", by_one_more_dimension),
     Right("kv_cache.chunk_mask", "by positions", by_positions),
     Right("kv_cache.cached_step", "row by row", row_by_row),
-    Right("kv_cache.pool_heads", "by a matrix of means", by_a_matrix_of_means),
-    Right("kv_cache.max_batch", "in numbers", counted_up),
-    Right("kv_cache.intensity", "with some width", with_a_width),
+    Right("kv_cache.window_step", "by a list", window_with()),
+    Right("kv_cache.window_step", "in place", window_in_place),
 ]
