@@ -290,7 +290,7 @@ def test_a_query_meets_the_key_that_was_added():
     def store(title, rows, role, most):
         return Grid(
             title, np.array(rows, float), names, ["1", "2"], text=lambda v: f"{v:g}", role=role,
-            limits=(0, most), empty="not there yet",
+            limits=(0, most), empty="–",
         )  # fmt: skip
 
     return Seen(
@@ -307,7 +307,7 @@ def test_a_query_meets_the_key_that_was_added():
     )  # fmt: skip
 
 
-@check_explorer("appended", {"the layer that sees every token": "layer 3"})
+@check_explorer("appended", {"the layer that sees every token": "layer 1"})
 def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
     draw = torch.Generator().manual_seed(2)
     tokens = torch.randn(6, 16, generator=draw)
@@ -319,13 +319,17 @@ def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
             q, k, v = x @ w_q, x @ w_k, x @ w_v
             found.append(k[:5])
             scores = np.exp(q @ k.T / 4)
-            scores = scores if n == 2 else np.tril(scores)
+            scores = scores if n == 0 else np.tril(scores)
             x = x + scores @ v / scores.sum(1, keepdims=True)
         return np.array(found)
 
     moved = np.abs(keys(6) - keys(5)).max(-1)
     return Seen(
-        says("Looking ahead: layer {}. A sixth token changes the keys of layer {}.", 3, 4),
+        says(
+            "Looking ahead: layer {}. A sixth token changes the old keys of {} of {} layers: layer "
+            "{}, layer {}, layer {}.",
+            *(1, 3, 4, 2, 3, 4),
+        ),
         Grid(
             "how far the keys of the old tokens move",
             moved,
@@ -342,13 +346,13 @@ def test_padding_on_the_right_stands_where_the_next_token_would():
     batch = [["the", "cat", "sat", "", ""], ["all", "day", "the", "dog", "ran"]]
     positions = [[0, 1, 2, math.nan, math.nan], [0, 1, 2, 3, 4]]
     seen = [[float(j <= i and bool(batch[0][j])) for j in range(5)] for i in range(5)]
-    columns = [f"column {i}" for i in range(5)]
+    columns = list("01234")
     return Seen(
-        says("the last column holds padding. Its query may attend to the, cat, sat."),
+        says("the last column holds padding. Its query may attend to {} keys: the, cat, sat.", 3),
         Grid(
-            "the positions of the tokens", np.array(positions),
+            "positions of the tokens (– is padding)", np.array(positions),
             ["the cat sat", "all day the dog ran"], columns, text=lambda v: f"{v:g}",
-            limits=(0, 6), empty="padding",
+            limits=(0, 6), empty="–", xlabel="column",
             detail=lambda i, j: (
                 f"“{batch[i][j]}” at position {positions[i][j]}" if batch[i][j] else "padding"
             ),
@@ -381,27 +385,28 @@ def test_the_seventh_token_takes_the_place_of_the_third():
             -1, s, str(slots[s]) if there else "", role="key", shown=there,
             fill=0.05 if not there else 0.7 if slots[s] == 6 else 0.35,
         )  # fmt: skip
-        shapes[f"name {s}"] = Text(s + 0.5, -0.3, f"slot {s}", shown=there)
+        shapes[f"name {s}"] = Text(s + 0.5, 1.4, str(s), shown=there)
+    shapes["goes to"] = Arrow(6.5, -0.95, slots.index(6) + 0.5, -0.05, role="key")
     return Seen(
         says(
             "Token {} goes into slot {} mod {} = {}. {} of {} tokens are forgotten. In the slots: "
             "{}, {}, {}, {}",
             *(6, 6, 4, slots.index(6), 3, 7, *slots),
         ),
-        Scene("above the text, below the store", shapes, xlim=(-0.5, 12.2), ylim=(-2.2, 0.4)),
+        Scene("the text, and what is kept of it", shapes, xlim=(-1.6, 12.2), ylim=(-2.2, 2.1)),
     )
 
 
 @check_explorer("two-heads", {"head 2 turned by, degrees": "180"})
 def test_a_head_of_the_other_sign_keeps_its_scores_and_changes_the_mean():
-    first, second, query = np.array([1, 0.25]), np.array([-0.8, -0.6]), np.array([-1, -0.5])
+    first, second, query = np.array([1.4, 0.3]), np.array([-0.4, -1.3]), np.array([0.7, -1.2])
     merged = (first + second) / 2
     own, shared = query @ second, query @ merged
     ends = {
-        "head 1": (first, "key", False),
-        "head 2": (second, "key", True),
+        "key 1": (first, "key", False),
+        "key 2": (second, "key", True),
         "mean": (merged, "data", True),
-        "query of head 2": (query, "query", False),
+        "query 2": (query, "query", False),
     }
     shapes = {
         name: Arrow(0, 0, *(float(n) for n in end), role=role, strong=strong, label=name)
@@ -413,7 +418,7 @@ def test_a_head_of_the_other_sign_keeps_its_scores_and_changes_the_mean():
             "with the mean of both keys it is {}",
             *(2, 180, float(own), float(shared)),
         ),
-        Scene("the key of one token in two heads", shapes, xlim=(-1.6, 1.6), ylim=(-1.4, 1.4)),
+        Scene("the key of one token in two heads", shapes, xlim=(-2.1, 2.1), ylim=(-1.7, 1.7)),
         Bars(
             "score of head 2",
             ["with its own key", "with the mean"],

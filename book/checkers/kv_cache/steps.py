@@ -326,8 +326,8 @@ def _shifted(
 
 def _window_case(name: str, room: int, length: int) -> Case:
     def inputs() -> tuple[Any, ...]:
-        new = [draw(2, 3, 1, 4, seed=i) for i in range(3)]
-        old = [draw(2, 3, room, 4, seed=i) for i in (3, 4)]
+        new = [draw(2, 3, 1, 6, seed=i) for i in range(3)]
+        old = [draw(2, 3, room, 6, seed=i) for i in (3, 4)]
         for kept in old:
             kept[:, :, length:] = 0.0  # nothing has been written there
         return *new, *old, length, _rotate
@@ -345,6 +345,7 @@ WINDOW_STEP = Exercise(
         _window_case("the window is full", 4, 4),
         _window_case("once around and two more", 4, 6),
         _window_case("a window of one", 1, 5),
+        _window_case("far into a long text", 3, 70_001),
     ),
     wrong=(
         WrongAnswer(
