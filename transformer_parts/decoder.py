@@ -58,7 +58,8 @@ __all__ = [
 ]
 
 
-# From notebooks/15_decoder.ipynb#build
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds the methods of chapter 12.
 @dataclass(frozen=True)
 class RopeScaling:
     """How RoPE is stretched beyond the length of the training: chapter 12's methods.
@@ -106,7 +107,8 @@ def _one_of(config: Any, field: str, *choices: str) -> None:
         )
 
 
-# From notebooks/15_decoder.ipynb#build
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds every choice of these models as a field.
 @dataclass(frozen=True)
 class ModelConfig:
     """Everything that tells one decoder from another.
@@ -137,7 +139,7 @@ class ModelConfig:
     Raises:
         ValueError: naming the field whose value is impossible.
 
-    Source: chapter 15, section Build.
+    Source: chapter 15, section The library version.
     """
 
     vocab_size: int
@@ -203,7 +205,8 @@ class ModelConfig:
         return self.sliding_window if every else None
 
 
-# From notebooks/15_decoder.ipynb#build
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds errors that name the field.
 _MLA_SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
@@ -258,7 +261,8 @@ def _check_config(c: ModelConfig) -> None:
             raise ValueError(f"{name} must be positive, got {getattr(c, name)}")
 
 
-# From notebooks/15_decoder.ipynb#the-block-in-code
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds the choice of the parts.
 Cache: TypeAlias = list[KVCache] | list[LatentCache]
 
 
@@ -324,7 +328,8 @@ def _frequencies(c: ModelConfig, length: int | None) -> tuple[Tensor, float]:
     return inv_freq, factor
 
 
-# From notebooks/15_decoder.ipynb#the-block-in-code
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds windows, caches and both places of the norm.
 class DecoderBlock(nn.Module):
     """Attention, then a feed-forward layer, each with its norm and its residual.
 
@@ -334,7 +339,7 @@ class DecoderBlock(nn.Module):
 
     Shapes: x (B, T, d_model) -> (B, T, d_model).
 
-    Source: Touvron et al. 2023, section 2.2; chapter 15, section Derivation.
+    Source: Touvron et al. 2023, section 2.2; chapter 15, eq-dec-block.
     """
 
     def __init__(self, config: ModelConfig, layer: int = 0) -> None:
@@ -356,7 +361,8 @@ class DecoderBlock(nn.Module):
         return y
 
 
-# From notebooks/15_decoder.ipynb#the-model
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds windows and padding.
 def _attention_mask(
     t: int,
     s: int,
@@ -400,7 +406,8 @@ def _extra_mask(
     return token if attn_mask is None else attn_mask & token
 
 
-# From notebooks/15_decoder.ipynb#the-model
+# From notebooks/15_decoder.ipynb#the-library-version
+# Library version: adds caches, masks, positions and errors.
 class DecoderOnlyTransformer(nn.Module):
     """A language model: embedding, blocks, a last norm, one logit per token.
 
@@ -409,7 +416,7 @@ class DecoderOnlyTransformer(nn.Module):
 
     Shapes: tokens (B, T), integers -> logits (B, T, vocab_size).
 
-    Source: chapter 15, section Derivation.
+    Source: chapter 15, eq-dec-block.
     """
 
     pe: Tensor | None
@@ -551,12 +558,14 @@ class DecoderOnlyTransformer(nn.Module):
         return tables
 
 
-# From notebooks/15_decoder.ipynb#sampling
+# From notebooks/15_decoder.ipynb#in-which-order
+# Library version: adds batches, ties, dtypes and errors.
 def next_token_probs(
     logits: Tensor,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
+    min_p: float | None = None,
 ) -> Tensor:
     """The distribution that `generate` draws from.
 
@@ -566,14 +575,18 @@ def next_token_probs(
         top_k: only the k most probable tokens stay.
         top_p: of these only the fewest whose probabilities reach top_p in sum; the most
             probable one always stays.
+        min_p: of these only the tokens with at least this share of the probability of
+            the most probable one.
 
     Returns:
         Shape (*, vocab_size), sums of 1; in float32, or float64 if the logits are.
 
     Raises:
-        ValueError: if temperature is negative, top_k below 1, or top_p not in (0, 1].
+        ValueError: if temperature is negative, top_k below 1, top_p not in (0, 1], or
+            min_p not in [0, 1].
 
-    Source: Holtzman et al. 2020, section 3.1 (top-p); chapter 15.
+    Source: Holtzman et al. 2020, section 3.1 (top-p); chapter 15, eq-dec-truncation and
+    eq-dec-min-p. The order is that of Hugging Face's generate.
     """
     if not temperature >= 0:
         raise ValueError(f"temperature must be at least 0, got {temperature}")
@@ -581,13 +594,15 @@ def next_token_probs(
         raise ValueError(f"top_k must be at least 1, got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p must be in (0, 1], got {top_p}")
+    if min_p is not None and not 0 <= min_p <= 1:
+        raise ValueError(f"min_p must be in [0, 1], got {min_p}")
     scores = logits if logits.dtype == torch.float64 else logits.float()
     if temperature == 0:
         best = scores.argmax(-1, keepdim=True)
         return torch.zeros_like(scores).scatter(-1, best, 1.0)
     # Less the largest first: a small temperature must not make infinities.
     scores = (scores - scores.amax(-1, keepdim=True)) / temperature
-    if top_k is None and top_p is None:
+    if top_k is None and top_p is None and min_p is None:
         return scores.softmax(-1)
     size = scores.shape[-1]
     kept, index = scores.topk(min(top_k or size, size), sorted=True)
@@ -597,10 +612,14 @@ def next_token_probs(
         before[..., 0] = 0.0
         probs = probs.masked_fill(before >= top_p, 0.0)
         probs = probs / probs.sum(-1, keepdim=True)
+    if min_p is not None:
+        probs = probs.masked_fill(probs < min_p * probs[..., :1], 0.0)
+        probs = probs / probs.sum(-1, keepdim=True)
     return torch.zeros_like(scores).scatter(-1, index, probs)
 
 
-# From notebooks/15_decoder.ipynb#sampling
+# From notebooks/15_decoder.ipynb#in-which-order
+# Library version: adds a cache, prompts of unequal length, and an end.
 def generate(
     model: DecoderOnlyTransformer,
     prompt: Tensor,
@@ -612,6 +631,7 @@ def generate(
     use_cache: bool = True,
     generator: torch.Generator | None = None,
     prompt_lengths: Tensor | Sequence[int] | None = None,
+    min_p: float | None = None,
 ) -> Tensor:
     """Continue each prompt, token by token.
 
@@ -627,6 +647,7 @@ def generate(
         generator: of the random draws.
         prompt_lengths: (B,), for prompts of unequal length: each fills the right end of
             its row, and what stands before it is ignored.
+        min_p: as `next_token_probs`.
 
     Returns:
         Tokens (B, T + n) with the prompt, n <= max_new_tokens: it stops when every
@@ -635,7 +656,7 @@ def generate(
     Raises:
         ValueError: on a prompt or lengths that do not fit, or too many positions.
 
-    Source: chapter 15, section Build.
+    Source: chapter 15, section From logits to a token.
     """
     if prompt.dim() != 2 or not prompt.shape[1]:
         raise ValueError(
@@ -660,10 +681,10 @@ def generate(
             )
             # Of the prompt, too, only the last position meets the vocabulary.
             scores = model.logits(h[:, -1])
-            if temperature == 0 and top_k is None and top_p is None:
+            if temperature == 0 and top_k is None and top_p is None and min_p is None:
                 new = scores.argmax(-1, keepdim=True)
             else:
-                probs = next_token_probs(scores, temperature, top_k, top_p)
+                probs = next_token_probs(scores, temperature, top_k, top_p, min_p)
                 new = torch.multinomial(probs, 1, generator=generator)
             if ends is not None:
                 new = torch.where(done, out[:, -1:], new)
@@ -692,7 +713,8 @@ def _prompt_mask(
     return torch.arange(total, device=device) >= (t - n)[:, None]
 
 
-# From notebooks/15_decoder.ipynb#published-weights
+# From notebooks/15_decoder.ipynb#what-the-text-tells
+# Library version: adds the families, and both forms of the keys.
 # What a key means that a family's config.json leaves out, as in transformers.
 _FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {"max_position_embeddings": 2048},
@@ -774,7 +796,8 @@ def from_pretrained_config(config: Mapping[str, Any] | str | Path) -> ModelConfi
     )
 
 
-# From notebooks/15_decoder.ipynb#published-weights
+# From notebooks/15_decoder.ipynb#what-the-text-tells
+# Library version: adds what each family leaves out.
 def _read_gqa(hf: Mapping[str, Any]) -> dict[str, Any]:
     family = hf["model_type"]
     # Qwen2 has biases in q, k, v, whatever its configuration says, and never in o.
@@ -822,7 +845,8 @@ def _read_mla(hf: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# From notebooks/15_decoder.ipynb#published-weights
+# From notebooks/15_decoder.ipynb#what-the-text-tells
+# Library version: adds both forms of the scaling.
 _SCALING_FIELDS = (
     "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale",
     "mscale_all_dim", "attention_factor", "truncate",
@@ -862,7 +886,8 @@ def _read_rope(hf: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# From notebooks/15_decoder.ipynb#published-weights
+# From notebooks/15_decoder.ipynb#what-the-text-tells
+# Library version: adds the names of both attentions.
 _HF_BLOCK = {
     "attn.norm": "input_layernorm",
     "ffn.norm": "post_attention_layernorm",
@@ -907,7 +932,8 @@ def _to_our_layout(ours: str, tensor: Tensor, config: ModelConfig) -> Tensor:
     return convert_rope_layout(tensor, heads, to="interleaved")
 
 
-# From notebooks/15_decoder.ipynb#published-weights
+# From notebooks/15_decoder.ipynb#what-the-text-tells
+# Library version: adds shards, read tensor by tensor.
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # in files, and in mappings:
 _FLOATS |= {f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16")}
 
@@ -959,7 +985,8 @@ def _sources(
     return [path.parent / name for name in sorted(set(weight_map.values()))]
 
 
-# From notebooks/15_decoder.ipynb#published-weights
+# From notebooks/15_decoder.ipynb#what-the-text-tells
+# Library version: adds all comparisons before any copy.
 @torch.no_grad()
 def load_hf_state_dict(
     model: DecoderOnlyTransformer, state: Mapping[str, Tensor] | str | Path

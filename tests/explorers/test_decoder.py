@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from book.diagram.models import WATCHED, WithSoftmax
 from book.diagram.trace import trace
 from book.diagram.view import fold
-from book.explorer import Bars, Lines
+from book.explorer import Bars, Grid, Lines
 from book.facts import fact
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
 
@@ -42,22 +42,16 @@ def test_the_decoder_at_the_top_with_two_blocks_instead_of_all():
     {
         "model": "unsure",
         "temperature": "0.7",
-        "top-k": "8",
-        "top-p": "0.8",
+        "filter": "min-p 0.5",
         "order": "temperature last",
     },
 )
-def test_temperature_after_top_k_and_top_p():
+def test_temperature_after_min_p():
     logits = np.array([2.0, 1.9, 1.75, 1.6, 1.55, 1.4, 1.2, 1.1, 0.9, 0.8, 0.6, 0.5])
     own = np.exp(logits) / np.exp(logits).sum()
-    nucleus, eight = [], own[:8] / own[:8].sum()
-    for p in eight:
-        nucleus.append(p)
-        if sum(nucleus) >= 0.8:
-            break
-    kept = len(nucleus)
+    kept = sum(1 for p in own if p >= 0.5 * max(own))
     drawn_from = np.zeros(12)
-    drawn_from[:kept] = np.array(nucleus) ** (1 / 0.7)
+    drawn_from[:kept] = own[:kept] ** (1 / 0.7)
     drawn_from /= drawn_from.sum()
 
     def entropy(p):
@@ -65,9 +59,9 @@ def test_temperature_after_top_k_and_top_p():
 
     return Seen(
         says(
-            "Temperature {} last, top-k {}, top-p {}: {} of {} tokens kept, with {} of the model's "
+            "Temperature {} last, filter min-p {}: {} of {} tokens kept, with {} of the model's "
             "own probability; entropy {} nats instead of {}",
-            *(0.7, 8, 0.8, kept, 12, own[:kept].sum(), entropy(drawn_from), entropy(own)),
+            *(0.7, 0.5, kept, 12, own[:kept].sum(), entropy(drawn_from), entropy(own)),
         ),
         Bars(
             "probability of each token",
@@ -232,5 +226,34 @@ def test_the_first_two_steps_of_the_ladder():
             },
             "number of changes made",
             "nats",
+        ),
+    )
+
+
+@check_explorer("explore-window", {"window, w": "4", "layers, L": "2"})
+def test_how_far_two_layers_with_a_window_of_four_reach():
+    """Which inputs have a gradient at the last position, through attention that is real."""
+    T, window, layers = 12, 4, 2
+    mask = np.array([[m - window < n <= m for n in range(T)] for m in range(T)])
+    x = stream = torch.randn(T, 3, requires_grad=True)
+    for _ in range(layers):
+        scores = (stream @ stream.T / 10).masked_fill(~torch.tensor(mask), -torch.inf)
+        stream = stream + scores.softmax(-1) @ stream
+    stream[-1].sum().backward()
+    reach = (x.grad.abs().sum(1) > 0).numpy().astype(float)
+    return Seen(
+        says(
+            "A window of {}: the last query sees {} positions, and after {} layers its output "
+            "depends on {}, from position {} on",
+            *(window, int(mask[-1].sum()), layers, int(reach.sum()), int(reach.argmax())),
+        ),
+        Grid(
+            "what position 11 depends on",
+            np.stack([mask[-1].astype(float), reach]),
+            ["in one layer", "in all layers"],
+            [str(t) for t in range(T)],
+            text=lambda v: "✓" if v else "",
+            xlabel="position",
+            limits=(0, 1),
         ),
     )

@@ -553,6 +553,13 @@ LOGITS = torch.tensor([0.5, 0.25, 0.125, 0.0625, 0.0625], dtype=F64).log()
         # top-p is measured after top-k: of the two, the first alone has 2/3
         ({"top_k": 2, "top_p": 0.6}, [1, 0, 0, 0, 0]),
         ({"temperature": 1e-12}, [1, 0, 0, 0, 0]),
+        ({"min_p": 0.24}, [8, 4, 2, 0, 0]),
+        ({"min_p": 0.26}, [8, 4, 0, 0, 0]),
+        ({"min_p": 1.0}, [1, 0, 0, 0, 0]),
+        ({"min_p": 0.0}, [8, 4, 2, 1, 1]),
+        # min-p compares with the largest at this temperature: the ratios are 1, 1/4, 1/16
+        ({"temperature": 0.5, "min_p": 0.2}, [4, 1, 0, 0, 0]),
+        ({"top_k": 3, "top_p": 0.9, "min_p": 0.3}, [2, 1, 0, 0, 0]),
     ],
 )
 def test_the_distribution_by_hand(options, want):
@@ -601,6 +608,7 @@ def test_the_distribution_is_wide_and_sums_to_one(dtype):
     [
         ({"temperature": -1}, "temperature"), ({"temperature": math.nan}, "temperature"),
         ({"top_k": 0}, "top_k"), ({"top_p": 0.0}, "top_p"), ({"top_p": 1.5}, "top_p"),
+        ({"min_p": -0.1}, "min_p"), ({"min_p": 1.1}, "min_p"),
     ],
 )  # fmt: skip
 def test_errors_of_sampling(options, match):
@@ -613,7 +621,9 @@ def test_errors_of_sampling(options, match):
 # --- Generation -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "top_k": 12, "top_p": 0.8}])
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.6, "top_k": 12, "top_p": 0.8, "min_p": 0.1}]
+)
 def test_tokens_come_from_the_distribution(options):
     model = model_of()
     with torch.no_grad():

@@ -124,31 +124,43 @@ def row_by_row(logits, top_p):
     return out.reshape(logits.shape)
 
 
-# decoder.permute
+# decoder.convert
 
 
-def the_other_way(weight, num_heads):
-    d = len(weight) // num_heads
-    return weight.unflatten(0, (num_heads, d // 2, 2)).transpose(1, 2).flatten(0, 2)
+def convert_with(turn=None, kv=None, values=False, biases=True):
+    """The conversion by lists of row numbers."""
+
+    def order(n, heads):
+        d = n // heads
+        at = [h * d + p for h in range(heads) for k in range(d // 2) for p in (k, k + d // 2)]
+        return at if turn is None else turn(at)
+
+    def answer(q, k, v, q_bias, k_bias, num_heads, num_kv_heads):
+        h, g = num_heads, num_kv_heads if kv is None else kv(num_heads, num_kv_heads)
+        of_q, of_k = order(len(q), h), order(len(k), g)
+        return (
+            q[of_q], k[of_k], v[of_k] if values else v,
+            q_bias[of_q] if biases else q_bias, k_bias[of_k] if biases else k_bias,
+        )  # fmt: skip
+
+    return answer
 
 
-def over_all_heads(weight, num_heads):
-    return weight.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
-
-
-def unchanged(weight, num_heads):
-    return weight.clone()
-
-
-def columns(weight, num_heads):
-    return weight.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2)
-
-
-def by_indices(weight, num_heads):
-    d = len(weight) // num_heads
-    rows = [h * d + k + half * (d // 2)
-            for h in range(num_heads) for k in range(d // 2) for half in (0, 1)]  # fmt: skip
-    return weight[torch.tensor(rows)]
+def convert_in_place(q, k, v, q_bias, k_bias, num_heads, num_kv_heads):
+    made = []
+    for x, heads in (
+        (q, num_heads),
+        (k, num_kv_heads),
+        (q_bias, num_heads),
+        (k_bias, num_kv_heads),
+    ):
+        new = torch.zeros_like(x)
+        d = len(x) // heads
+        for n in range(heads):
+            new[n * d : (n + 1) * d : 2] = x[n * d : n * d + d // 2]
+            new[n * d + 1 : (n + 1) * d : 2] = x[n * d + d // 2 : (n + 1) * d]
+        made.append(new)
+    return made[0], made[1], v, made[2], made[3]
 
 
 # decoder.qk_norm
@@ -185,48 +197,6 @@ def gains_exchanged(q, k, q_gain, k_gain, cos, sin, eps):
 def plain(q, k, q_gain, k_gain, cos, sin, eps):
     q, k = turn(normed(q, q_gain, eps), cos, sin), turn(normed(k, k_gain, eps), cos, sin)
     return torch.einsum("bhtd,bhsd->bhts", q, k) * q.shape[-1] ** -0.5
-
-
-# decoder.cached_step
-
-
-def one_step(q, k, v, k_cache, v_cache, cos, sin, at=None, turned=True, groups="neighbours"):
-    at = k_cache.shape[2] if at is None else at
-    q = turn(q, cos[at], sin[at])
-    keys = torch.cat([k_cache, turn(k, cos[at], sin[at]) if turned else k], 2)
-    values = torch.cat([v_cache, v], 2)
-    r = q.shape[1] // k.shape[1]
-    if groups == "neighbours":
-        all_k, all_v = keys.repeat_interleave(r, 1), values.repeat_interleave(r, 1)
-    else:
-        all_k, all_v = keys.repeat(1, r, 1, 1), values.repeat(1, r, 1, 1)
-    weights = (q @ all_k.mT / q.shape[-1] ** 0.5).softmax(-1)
-    return weights @ all_v, keys, values
-
-
-def position_0(q, k, v, k_cache, v_cache, cos, sin):
-    return one_step(q, k, v, k_cache, v_cache, cos, sin, at=0)
-
-
-def one_position_on(q, k, v, k_cache, v_cache, cos, sin):
-    return one_step(q, k, v, k_cache, v_cache, cos, sin, at=min(k_cache.shape[2] + 1, len(cos) - 1))
-
-
-def key_not_turned(q, k, v, k_cache, v_cache, cos, sin):
-    return one_step(q, k, v, k_cache, v_cache, cos, sin, turned=False)
-
-
-def groups_in_turn(q, k, v, k_cache, v_cache, cos, sin):
-    return one_step(q, k, v, k_cache, v_cache, cos, sin, groups="in turn")
-
-
-def by_stacked_queries(q, k, v, k_cache, v_cache, cos, sin):
-    s = k_cache.shape[2]
-    keys = torch.cat([k_cache, turn(k, cos[s], sin[s])], 2)
-    values = torch.cat([v_cache, v], 2)
-    rows = turn(q, cos[s], sin[s]).reshape(len(q), k.shape[1], -1, q.shape[-1])
-    weights = (rows @ keys.mT * q.shape[-1] ** -0.5).softmax(-1)
-    return (weights @ values).reshape(q.shape), keys, values
 
 
 WRONG = [
@@ -269,10 +239,25 @@ WRONG = [
     Wrong("decoder.top_p", "one too many", one_too_many),
     Wrong("decoder.top_p", "in sorted order", in_sorted_order),
     Wrong("decoder.top_p", "a threshold", a_threshold, named="a threshold on single probabilities"),
-    Wrong("decoder.permute", "the other way", the_other_way, named="the inverse permutation"),
-    Wrong("decoder.permute", "over all heads", over_all_heads, named="all heads as one"),
-    Wrong("decoder.permute", "unchanged", unchanged, named="nothing permuted"),
-    Wrong("decoder.permute", "columns", columns),
+    Wrong(
+        "decoder.convert",
+        "the other way",
+        convert_with(turn=lambda at: [at.index(i) for i in range(len(at))]),
+        named="the inverse permutation",
+    ),
+    Wrong(
+        "decoder.convert",
+        "keys in query heads",
+        convert_with(kv=lambda h, g: h),
+        named="keys split into as many heads as queries",
+    ),
+    Wrong("decoder.convert", "values too", convert_with(values=True), named="values permuted"),
+    Wrong(
+        "decoder.convert",
+        "no biases",
+        convert_with(biases=False),
+        named="biases left as they are",
+    ),
     Wrong(
         "decoder.qk_norm",
         "norm after rotation",
@@ -287,31 +272,12 @@ WRONG = [
     ),
     Wrong("decoder.qk_norm", "unscaled", unscaled, named="scale forgotten"),
     Wrong("decoder.qk_norm", "gains exchanged", gains_exchanged, named="gains exchanged"),
-    Wrong("decoder.cached_step", "position 0", position_0, named="the new token at position 0"),
-    Wrong(
-        "decoder.cached_step",
-        "one position on",
-        one_position_on,
-        named="the new token one place too late",
-    ),
-    Wrong(
-        "decoder.cached_step",
-        "key not turned",
-        key_not_turned,
-        named="the key cached without its rotation",
-    ),
-    Wrong(
-        "decoder.cached_step",
-        "groups in turn",
-        groups_in_turn,
-        named="heads repeated in the wrong order",
-    ),
 ]
 RIGHT = [
     Right("decoder.parameter_count", "by a list of shapes", by_a_list_of_shapes),
     Right("decoder.read_config", "by truth", by_truth),
     Right("decoder.top_p", "row by row", row_by_row),
-    Right("decoder.permute", "by indices", by_indices),
+    Right("decoder.convert", "by lists of rows", convert_with()),
+    Right("decoder.convert", "by slices", convert_in_place),
     Right("decoder.qk_norm", "by einsum", plain),
-    Right("decoder.cached_step", "stacked queries", by_stacked_queries),
 ]
