@@ -23,18 +23,29 @@ __all__ = [
 ]
 
 
-# From notebooks/14_mla.ipynb#build
+# From notebooks/14_mla.ipynb#the-library-version
+# Library version: adds room, truncate and reset, and errors.
 class LatentCache:
     """Room for `max_len` positions of one layer's latents and shared keys.
 
     Args:
-        batch, max_len, kv_lora_rank, qk_rope_head_dim: the sizes B, room, d_c, d_R.
-        dtype, device: of the buffer; None for torch's defaults.
+        batch: sequences, B.
+        max_len: positions for which there is room.
+        kv_lora_rank: features of the latent, d_c.
+        qk_rope_head_dim: features of the shared rotated key, d_R.
+        dtype: as torch.empty; it must be that of the rows put in.
+        device: as torch.empty.
 
     Attributes:
         latents: the buffer, shape (B, max_len, d_c + d_R): per position the latent
             after its norm, then the shared key after its rotation. Nothing per head.
         length: how many positions are filled.
+
+    Made for `torch.no_grad()`. Gradients flow through one `update`; after the next one
+    torch refuses to go back through the first, because its memory was written to.
+
+    Raises:
+        ValueError: if a size is less than 1 (batch: less than 0).
 
     Source: DeepSeek-AI 2024 (DeepSeek-V2), section 2.1.3; chapter 14, eq-mla-c-kv and
     eq-mla-k-rope.
@@ -49,9 +60,24 @@ class LatentCache:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
+        if batch < 0 or min(max_len, kv_lora_rank, qk_rope_head_dim) < 1:
+            raise ValueError(
+                f"batch, max_len, kv_lora_rank, qk_rope_head_dim must be positive, "
+                f"got {(batch, max_len, kv_lora_rank, qk_rope_head_dim)}"
+            )
         width = kv_lora_rank + qk_rope_head_dim
         self.latents = torch.empty(batch, max_len, width, dtype=dtype, device=device)
         self.kv_lora_rank, self.length = kv_lora_rank, 0
+
+    @property
+    def max_len(self) -> int:
+        """Positions for which there is room."""
+        return self.latents.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that the cache holds, filled or not."""
+        return self.latents.nbytes
 
     def update(self, c: Tensor, k_rope: Tensor) -> tuple[Tensor, Tensor]:
         """Append the newest positions and return everything so far.
@@ -64,10 +90,10 @@ class LatentCache:
             All latents (B, length, d_c) and all shared keys (B, length, d_R), as views.
 
         Raises:
-            ValueError: on a shape that does not fit, or if the room does not suffice.
-                The cache is then as it was.
+            ValueError: on another shape, dtype or device than the cache's, or if there
+                is no room; the cache is then as before.
         """
-        batch, room, width = self.latents.shape
+        (batch, room, width), like = self.latents.shape, self.latents
         rank, new = self.kv_lora_rank, c.shape[1] if c.dim() == 3 else 0
         if c.shape != (batch, new, rank):
             raise ValueError(
@@ -78,6 +104,12 @@ class LatentCache:
                 f"k_rope must have shape {(batch, new, width - rank)}, "
                 f"got {tuple(k_rope.shape)}"
             )
+        for name, x in (("c", c), ("k_rope", k_rope)):
+            if x.dtype != like.dtype or x.device != like.device:
+                raise ValueError(
+                    f"{name} must be {like.dtype} on {like.device} as the cache, "
+                    f"got {x.dtype} on {x.device}"
+                )
         end = self.length + new
         if end > room:
             raise ValueError(f"the cache has room for {room} positions, got {end}")
@@ -86,8 +118,24 @@ class LatentCache:
         self.length = end
         return self.latents[:, :end, :rank], self.latents[:, :end, rank:]
 
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` positions. Costs nothing.
 
-# From notebooks/14_mla.ipynb#build
+        Raises:
+            ValueError: if length is not from 0 to the positions filled.
+        """
+        if not 0 <= length <= self.length:
+            raise ValueError(f"length must be from 0 to {self.length}, got {length}")
+        self.length = length
+
+    def reset(self) -> None:
+        """Forget everything, gradients too, and keep the memory for another use."""
+        self.latents = self.latents.detach()
+        self.length = 0
+
+
+# From notebooks/14_mla.ipynb#the-library-version
+# Library version: adds the work of both forms.
 def mla_cache_elements(
     num_layers: int, kv_lora_rank: int, qk_rope_head_dim: int
 ) -> int:
@@ -135,7 +183,8 @@ def mla_attention_flops(
     return 2 * num_heads * naive, 2 * num_heads * absorbed
 
 
-# From notebooks/14_mla.ipynb#build
+# From notebooks/14_mla.ipynb#the-library-version
+# Library version: adds masks, a cache, checkpoints and the choice between two forms.
 class MultiHeadLatentAttention(nn.Module):
     """Causal self-attention whose keys and values are read off one short latent.
 

@@ -44,6 +44,7 @@ SECOND_EDITION = {
     "10_transformer",
     "11_rope",
     "13_kv_cache",
+    "14_mla",
     "15_decoder",
     "16_cost",
     "17_tokens",

@@ -422,18 +422,6 @@ def ramp_gap(alpha, beta):
     return close(oracle("long_context.ramp_gap")(d, base, s, length), max(gaps))
 
 
-def multiples_of(m):
-    results = [
-        oracle("mla.largest_rank")(budget, 2, 10, 16, 16) for budget in range(0, 40_000, 500)
-    ]
-    return math.gcd(*results) == m
-
-
-def saving(v2_bits, dense_bits, percent):
-    share = oracle("mla.saving")(60, 512, 64, v2_bits, 95, 8, 128, dense_bits)
-    return round(100 * share, 1) == percent
-
-
 def qwen3_head_dim(size):
     hf = {"model_type": "qwen3", "hidden_size": 96, "num_attention_heads": 4}
     return oracle("decoder.read_config")(hf)[0] == size
@@ -483,10 +471,6 @@ CONSTANTS = [
     ("ex-ramp-gap", r"\$\\alpha=(\d+)\$ and \$\\beta=(\d+)\$", ramp_gap),
     ("ex-ramp-gap", r"\\kappa\((\d+)\).*\\kappa\((\d+)\)", lambda b, a: ramp_gap(a, b)),
     ("ex-alibi", r"The last slope is \$(\d+)/(\d+)\$", last_slope),
-    ("ex-mla-rank", rf"is a multiple of {NUMBER}", multiples_of),
-    ("ex-mla-rank", rf"round down to a multiple of {NUMBER}", multiples_of),
-    ("ex-mla-saving", rf"in {NUMBER} bits\D* in {NUMBER},? must give {NUMBER}",
-     saving),
     ("ex-dec-config", rf'except for "qwen3", where it is {NUMBER}', qwen3_head_dim),
     ("ex-dec-convert", r"with rows (\d), (\d), (\d), (\d) of one head: they must come out as "
      r"(\d), (\d), (\d), (\d)", permuted),

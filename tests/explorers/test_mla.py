@@ -1,9 +1,14 @@
 """The explorers of chapter 14: rotation by complex numbers, work by torch's counter."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
-from book.explorer import Bars, Heat, Lines
+from book.diagram.layout import Style, arrange
+from book.diagram.trace import trace
+from book.diagram.view import look
+from book.explorer import Arrow, Bars, Box, Curve, Heat, Lines, Polygon, Scene, Segment, Text
 
 from .counting import counted
 from .reading import Seen, check_explorer, says
@@ -125,4 +130,127 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
             "part",
             "percent",
         ),
+    )
+
+
+@check_explorer(
+    "hourglass", {"the widening": "on the query", "query": "(2, −1)", "key turned by": "90°"}
+)
+def test_a_turned_key_and_an_absorbed_query_disagree():
+    latent, widen, query = 4.0, np.array([3.0, 1.0]), np.array([2.0, -1.0])
+    key = latent * widen
+    turned = np.array([-key[1], key[0]])  # a quarter turn
+    score, narrow = query @ turned, query @ widen
+    shapes = {
+        "latent": Box(1.4, 0.2, 1.2, 0.7, label="4", role="key", strong=True, fill=0.5),
+        "stored": Text(1.2, 0.55, "stored", anchor="end", role="key"),
+        "query": Box(5.4, 1.9, 3.2, 0.7, label="(2, −1)", role="query", fill=0.3),
+        "asked": Text(7, 2.85, "query", role="query"),
+        "widening of the query": Polygon(
+            [(6.6, 0.9), (5.4, 1.9), (8.6, 1.9), (7.4, 0.9)], role="ink", faint=True
+        ),
+        "the same matrix": Text(7, 1.35, "· (3, 1)"),
+        "absorbed query": Box(6.4, 0.2, 1.2, 0.7, label="5", role="query", fill=0.3),
+        "compared narrow": Segment(2.6, 0.55, 6.4, 0.55, role="weight", strong=True),
+        "score below": Text(4.5, 0.8, "score 20", role="weight"),
+        "widening of the key": Polygon(
+            [(1.6, 0.9), (0.4, 1.9), (3.6, 1.9), (2.4, 0.9)], role="ink", faint=True, shown=False
+        ),
+        "its matrix": Text(2, 1.35, "× (3, 1)", shown=False),
+        "key": Box(
+            0.4, 1.9, 3.2, 0.7, label="(−4, 12)", role="key", fill=0.2, dash=True, shown=False
+        ),
+        "made": Text(2, 2.85, "key, made for once", role="key", shown=False),
+        "compared wide": Segment(
+            3.6, 2.25, 5.4, 2.25, role="weight", strong=True, shown=False
+        ),
+        "score above": Text(4.5, 2.5, "score −20", role="weight", shown=False),
+    }  # fmt: skip
+    assert (score, narrow) == (-20, 5)
+    return Seen(
+        says(
+            "The widening stands on the query: {} times {} is {}. With the key turned by {}° the "
+            "score is {} with the key and {} without it",
+            *(int(narrow), int(latent), int(narrow * latent), 90, int(score), 20),
+        ),
+        Scene("", shapes, xlim=(0, 9.2), ylim=(0, 3.2)),
+    )
+
+
+class Named(torch.nn.Module):
+    """A part with a name, whose output has a shape that is given."""
+
+    def __init__(self, *shape):
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, *given):
+        return sum(t.sum() for t in given) * torch.ones(self.shape)
+
+
+class Layer(torch.nn.Module):
+    """Equations 37 to 47 as a flow of shapes: 5 tokens of 40, 3 heads."""
+
+    def __init__(self, absorbed):
+        super().__init__()
+        shapes = {
+            "query latent": (5, 10), "queries": (3, 5, 8), "q rotated": (3, 5, 4),
+            "latent": (5, 12), "k rotated": (5, 4), "keys": (3, 5, 8), "values": (3, 5, 6),
+            "absorb": (3, 5, 12), "attention": (3, 5, 12 if absorbed else 6),
+            "mean values": (3, 5, 6), "project": (5, 40),
+        }  # fmt: skip
+        self.absorbed = absorbed
+        for name, shape in shapes.items():
+            self.add_module(name, Named(*shape))
+
+    def forward(self, x):
+        part = self._modules
+        c_q, c, k_r = (part[name](x) for name in ("query latent", "latent", "k rotated"))
+        q, q_r = part["queries"](c_q), part["q rotated"](c_q)
+        if self.absorbed:
+            o = part["attention"](part["absorb"](q), q_r, c, k_r, c)
+            return part["project"](part["mean values"](o))
+        return part["project"](part["attention"](q, q_r, part["keys"](c), k_r, part["values"](c)))
+
+
+def flow(absorbed):
+    graph = trace(Layer(absorbed), {"x": torch.randn(5, 40)})
+    view = look(graph, graph.root.number)
+    placed = arrange(view, str, Style(width=440.0, height=26.0, gap=30.0, above=0.0))
+    shapes = {}
+    for n, line in enumerate(placed.lines):
+        *before, last, to = line.points
+        if before:
+            way = zip(*[*before, last, last][:3], strict=True)
+            shapes[f"way {n}"] = Curve(*way, role="data")
+        shapes[f"arrow {n}"] = Arrow(*last, *to, role="data")
+    roles = dict.fromkeys(("latent", "k rotated", "absorb", "keys"), "key")
+    roles |= dict.fromkeys(("mean values", "values"), "value")
+    roles |= dict.fromkeys(("query latent", "queries", "q rotated"), "query")
+    for node in view.boxes:
+        name, put = node.name or "y", placed.placed[node.number]
+        cached, size = name in ("latent", "k rotated"), " × ".join(map(str, node.output or ()))
+        shapes[f"box {name}"] = Box(
+            put.x, put.y, put.w, put.h, label=name, role=roles.get(name, "ink"), strong=cached,
+            fill=0.45 if cached else 0.12, detail=f"{name}: {size}",
+        )  # fmt: skip
+        left = name in ("values", "absorb", "q rotated")
+        shapes[f"size of {name}"] = Text(
+            put.x + put.w / 2 + (-5 if left else 5), put.y + put.h + 9, size,
+            anchor="end" if left else "start", role="data", small=True,
+        )  # fmt: skip
+    return len(view.boxes), shapes
+
+
+@check_explorer("flow", {"form": "absorbed"})
+def test_the_absorbed_form_makes_no_keys():
+    (_, naive), (boxes, shapes) = flow(False), flow(True)
+    hidden = {name: replace(s, shown=False) for name, s in (naive | shapes).items()}
+    return Seen(
+        says(
+            "The absorbed form, {} boxes: {} + {} numbers of each token are cached, and {} are "
+            "made from every cached latent",
+            *(boxes, 12, 4, 0),
+        ),
+        Scene("", hidden | shapes, xlim=(0, 470), ylim=(-4, 410)),
     )

@@ -7,7 +7,7 @@ import torch
 from book.formulas.relations import Call
 
 from .map import flops
-from .texts import Entries, Formula, draw, oracle
+from .texts import Entries, Formula, LeftOut, draw, oracle
 
 THETA = torch.tensor([0.9, 0.2], dtype=torch.float64)
 PLACES = {"i": 5, "j": 2}
@@ -47,19 +47,6 @@ def turned_row():
     return {"x": x, "m": 3, "R": {3: rotation(3)}, r"\theta": THETA, "y": turned(x, 3)}
 
 
-def groups():
-    """The group whose part of the latent the reference gives to each head."""
-    heads, groups, d = 6, 3, 2
-    w_uk, _ = oracle("mla.gqa_up")(heads, groups, d)
-    first = w_uk.abs().sum(-1).argmax(-1) // d
-    return {"H": heads, "G": groups, "d": d, "g": first.double(), "n": w_uk.shape[1]}
-
-
-def some_groups(*names):
-    bound = groups()
-    return {name: bound[name] for name in names}
-
-
 def absorbed():
     q, c, w = draw(4), draw(3), draw(3, 4)
     return {"q": q, "c": c, "W": w, "s": torch.einsum("d,cd,c->", q, w, c)}
@@ -93,7 +80,13 @@ def same_scale():
     return {"g": scale, "d_h": d_h, "d_R": d_r}
 
 
+EXAMPLE = "sets an example, whose answer is asked"
 ENTRIES: Entries = {
+    ("ex-mla-by-hand", "(3,-1)"): LeftOut(EXAMPLE),
+    ("ex-mla-by-hand", "(2,1)"): LeftOut(EXAMPLE),
+    ("ex-mla-absorbed", r"\sqrt{d_h+d_R}"): Formula(
+        same_scale, claim="g=1/@0", says=("divided by",)
+    ),
     ("ex-mla-cache-entry", "(a,b)", r"(a\cos-b\sin,\;a\sin+b\cos)"): Formula(
         cached_pair,
         claim=r"x=@0,\qquad y=@1",
@@ -111,12 +104,6 @@ ENTRIES: Entries = {
     ),
     ("ex-mla-between", r"R_i^\top R_j=R_{j-i}"): Formula(
         lambda: {"R": {2: rotation(2), 7: rotation(7), 5: rotation(5)}, "i": 2, "j": 7}
-    ),
-    ("ex-mla-gqa", "2Gd"): Formula(
-        lambda: some_groups("n", "G", "d"), claim="n=@0", says=("The latent of width",)
-    ),
-    ("ex-mla-gqa", r"\lfloor h/(H/G)\rfloor"): Formula(
-        lambda: some_groups("g", "H", "G"), claim="g_h=@0", says=("belongs to group",)
     ),
     ("Is the absorbed form always better?", "2d_c>d_h+d_v"): Formula(
         form_costs, claim=r"A>N\iff @0", says=("the naive form wins as long as",)

@@ -403,6 +403,60 @@ def test_the_cache_refuses_what_does_not_fit_and_stays_as_it_was(c, k, message):
     assert torch.equal(cache.latents[:, :2], before)
 
 
+@pytest.mark.parametrize(("c", "k", "message"), [
+    (torch.float32, F64, "c must be torch.float64 on cpu as the cache, got torch.float32"),
+    (F64, torch.bfloat16, "k_rope must be torch.float64 on cpu as the cache, got torch.bfloat16"),
+])  # fmt: skip
+def test_the_cache_has_one_dtype(c, k, message):
+    cache = LatentCache(2, 5, 3, 2, dtype=F64)
+    with pytest.raises(ValueError, match=message):
+        cache.update(draw(0, 2, 1, 3).to(c), draw(1, 2, 1, 2).to(k))
+    assert cache.length == 0
+
+
+@pytest.mark.parametrize("sizes", [(-1, 5, 3, 2), (2, 0, 3, 2), (2, 5, 0, 2), (2, 5, 3, 0)])
+def test_the_sizes_of_a_cache_are_positive(sizes):
+    with pytest.raises(ValueError, match="must be positive, got"):
+        LatentCache(*sizes)
+
+
+def test_a_cache_says_how_much_room_and_memory_it_has():
+    cache = LatentCache(2, 5, 3, 4, dtype=torch.bfloat16)
+    assert cache.max_len == 5
+    assert cache.nbytes == 2 * 5 * (3 + 4) * 2
+    assert LatentCache(0, 5, 3, 4).nbytes == 0
+
+
+@torch.no_grad()
+def test_tokens_can_be_taken_back_and_others_tried():
+    layer, x, other = layer_of(), draw(0, 2, 6, 22), draw(1, 2, 1, 22)
+    cache = cache_of(layer, 2, 6)
+    layer(x[:, :4], cache=cache)
+    layer(x[:, 4:5], cache=cache)
+    cache.truncate(4)
+    got = layer(other, cache=cache)
+    want = layer(torch.cat([x[:, :4], other], 1))[:, 4:]
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    for length in (-1, 6):
+        with pytest.raises(ValueError, match=f"length must be from 0 to 5, got {length}"):
+            cache.truncate(length)
+    assert cache.length == 5
+
+
+def test_a_cache_that_is_reset_serves_again_with_gradients():
+    layer, x = layer_of(), draw(0, 2, 3, 22)
+    cache = cache_of(layer, 2, 3)
+    for _ in range(2):
+        layer.zero_grad()
+        layer(x, cache=cache).sum().backward()
+        found = layer.kv_down_proj.weight.grad.clone()
+        cache.reset()
+        assert cache.length == 0
+    layer.zero_grad()
+    layer(x).sum().backward()
+    torch.testing.assert_close(found, layer.kv_down_proj.weight.grad, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 21), (2, 1, 5, 22)])
 def test_x_has_three_dimensions_and_d_model_features(form, shape):

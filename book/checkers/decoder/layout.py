@@ -49,11 +49,11 @@ def _convert(
 
 
 def _by_view(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+    return x.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _inverse(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+    return x.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call,no-any-return]
 
 
 @in_parts

@@ -124,95 +124,38 @@ def by_rotated_rows(w_q, w_uk, i, j, theta):
     )
 
 
-# mla.gqa_up
+# mla.decode
 
 
-def groups_in_turn(num_heads, num_kv_heads, head_dim):
-    return _selected(num_heads, num_kv_heads, head_dim, lambda h: h % num_kv_heads)
+def decode_with(at=None, scale=None, own=True, stored=True):
+    """A step of decoding, with keys and values made after all."""
+
+    def answer(q_nope, q_rope, c, k_rope, latents, shared, w_uk, w_uv, rotate):
+        here = latents.shape[1] if at is None else at(latents.shape[1])
+        latents = torch.cat([latents, c.unsqueeze(1)], 1)
+        key = rotate(k_rope, here) if stored else k_rope
+        shared = torch.cat([shared, key.unsqueeze(1)], 1)
+        n = latents.shape[1] if own or latents.shape[1] == 1 else latents.shape[1] - 1
+        k = torch.einsum("bsc,hcd->bhsd", latents[:, :n], w_uk)
+        v = torch.einsum("bsc,hcd->bhsd", latents[:, :n], w_uv)
+        s = torch.einsum("bhd,bhsd->bhs", q_nope, k)
+        s = s + torch.einsum("bhr,bsr->bhs", rotate(q_rope, here), shared[:, :n])
+        wide = q_nope.shape[-1] + q_rope.shape[-1]
+        root = wide if scale is None else scale(c.shape[-1], q_rope.shape[-1])
+        return torch.einsum("bhs,bhsv->bhv", (s / root**0.5).softmax(-1), v), latents, shared
+
+    return answer
 
 
-def _selected(num_heads, num_kv_heads, head_dim, group):
-    w_uk = torch.zeros(num_heads, 2 * num_kv_heads * head_dim, head_dim)
-    w_uv = torch.zeros_like(w_uk)
-    for h in range(num_heads):
-        k = group(h) * head_dim
-        v = (num_kv_heads + group(h)) * head_dim
-        w_uk[h, k : k + head_dim] = torch.eye(head_dim)
-        w_uv[h, v : v + head_dim] = torch.eye(head_dim)
-    return w_uk, w_uv
-
-
-def keys_for_values(num_heads, num_kv_heads, head_dim):
-    w_uk, _ = by_slices(num_heads, num_kv_heads, head_dim)
-    return w_uk, w_uk.clone()
-
-
-def pairs_side_by_side(num_heads, num_kv_heads, head_dim):
-    w_uk = torch.zeros(num_heads, 2 * num_kv_heads * head_dim, head_dim)
-    w_uv = torch.zeros_like(w_uk)
-    for h in range(num_heads):
-        at = 2 * (h // (num_heads // num_kv_heads)) * head_dim
-        w_uk[h, at : at + head_dim] = torch.eye(head_dim)
-        w_uv[h, at + head_dim : at + 2 * head_dim] = torch.eye(head_dim)
-    return w_uk, w_uv
-
-
-def by_slices(num_heads, num_kv_heads, head_dim):
-    r = num_heads // num_kv_heads
-    return _selected(num_heads, num_kv_heads, head_dim, lambda h: h // r)
-
-
-# mla.saving
-
-
-def the_ratio(layers, rank, rope_dim, bits, gqa_layers, gqa_kv_heads, gqa_head_dim, gqa_bits):
-    return (
-        layers
-        * (rank + rope_dim)
-        * bits
-        / (2 * gqa_layers * gqa_kv_heads * gqa_head_dim * gqa_bits)
-    )
-
-
-def keys_alone(layers, rank, rope_dim, bits, gqa_layers, gqa_kv_heads, gqa_head_dim, gqa_bits):
-    ours, theirs = layers * (rank + rope_dim) * bits, gqa_layers * gqa_kv_heads * gqa_head_dim
-    return 1 - ours / (theirs * gqa_bits)
-
-
-def no_rope(layers, rank, rope_dim, bits, gqa_layers, gqa_kv_heads, gqa_head_dim, gqa_bits):
-    return 1 - layers * rank * bits / (2 * gqa_layers * gqa_kv_heads * gqa_head_dim * gqa_bits)
-
-
-def by_a_difference(layers, rank, rope_dim, bits, gqa_layers, gqa_kv_heads, gqa_head_dim, gqa_bits):
-    theirs = gqa_bits * gqa_layers * gqa_head_dim * gqa_kv_heads * 2
-    ours = bits * layers * rank + bits * layers * rope_dim
-    return (theirs - ours) / theirs
-
-
-# mla.largest_rank
-
-
-def not_a_multiple(budget, layers, tokens, rope_dim, bits):
-    return max(0, int(budget * 8 // (bits * layers * tokens)) - rope_dim)
-
-
-def key_not_counted(budget, layers, tokens, rope_dim, bits):
-    return int(budget * 8 // (bits * layers * tokens)) // 64 * 64
-
-
-def the_sum_a_multiple(budget, layers, tokens, rope_dim, bits):
-    return max(0, int(budget * 8 // (bits * layers * tokens)) // 64 * 64 - rope_dim)
-
-
-def never_zero(budget, layers, tokens, rope_dim, bits):
-    return max(64, (int(budget * 8 // (bits * layers * tokens)) - rope_dim) // 64 * 64)
-
-
-def by_trying(budget, layers, tokens, rope_dim, bits):
-    rank = 0
-    while (rank + 64 + rope_dim) * layers * tokens * bits <= 8 * budget:
-        rank += 64
-    return rank
+def decode_step_by_step(q_nope, q_rope, c, k_rope, latents, shared, w_uk, w_uv, rotate):
+    s = latents.shape[1]
+    latents = torch.cat((latents, c[:, None]), dim=1)
+    shared = torch.cat((shared, rotate(k_rope, s)[:, None]), dim=1)
+    rows = torch.cat([latents, shared], -1)
+    q = torch.einsum("bhd,hcd->bhc", q_nope, w_uk)
+    q = torch.cat([q, rotate(q_rope, s)], -1)
+    p = (q @ rows.mT * (q_nope.shape[-1] + q_rope.shape[-1]) ** -0.5).softmax(-1)
+    return torch.einsum("bhs,bsc,hcv->bhv", p, latents, w_uv), latents, shared
 
 
 WRONG = [
@@ -236,29 +179,30 @@ WRONG = [
         "mla.between", "only the query turned", only_the_query, named="the query's rotation only"
     ),
     Wrong("mla.between", "not transposed", not_transposed, named="transposed"),
-    Wrong("mla.gqa_up", "groups in turn", groups_in_turn, named="groups dealt out in turn"),
-    Wrong("mla.gqa_up", "keys for values", keys_for_values, named="values taken from the keys"),
     Wrong(
-        "mla.gqa_up",
-        "keys and values side by side",
-        pairs_side_by_side,
-        named="a key, a value, a key, a value",
+        "mla.decode",
+        "the root of the rows",
+        decode_with(scale=lambda d_c, d_r: d_c + d_r),
+        named="the scale of the wide rows",
     ),
-    Wrong("mla.saving", "the ratio", the_ratio, named="what is left, not what is saved"),
-    Wrong("mla.saving", "keys alone", keys_alone, named="keys without values"),
-    Wrong("mla.saving", "no rotated key", no_rope, named="the shared key forgotten"),
-    Wrong("mla.largest_rank", "no multiple", not_a_multiple, named="not a multiple of 64"),
+    Wrong("mla.decode", "without itself", decode_with(own=False), named="the new token left out"),
     Wrong(
-        "mla.largest_rank", "the key not counted", key_not_counted, named="the shared key forgotten"
+        "mla.decode",
+        "one place before",
+        decode_with(at=lambda s: max(s - 1, 0)),
+        named="one position back",
     ),
-    Wrong("mla.largest_rank", "the sum a multiple", the_sum_a_multiple),
-    Wrong("mla.largest_rank", "never zero", never_zero),
+    Wrong(
+        "mla.decode",
+        "the key as it is",
+        decode_with(stored=False),
+        named="the key stored before its rotation",
+    ),
 ]
 RIGHT = [
     Right("mla.absorbed", "head by head", row_after_row),
     Right("mla.cache_entry", "one after the other", one_after_the_other),
     Right("mla.between", "by rotated rows", by_rotated_rows),
-    Right("mla.gqa_up", "by slices", by_slices),
-    Right("mla.saving", "by a difference", by_a_difference),
-    Right("mla.largest_rank", "by trying", by_trying),
+    Right("mla.decode", "with keys and values", decode_with()),
+    Right("mla.decode", "in the absorbed form", decode_step_by_step),
 ]

@@ -1,0 +1,19 @@
+"""The exercises of chapter 14: what MLA caches, how it is absorbed, and what that saves."""
+
+from __future__ import annotations
+
+from book.checkers.mla.absorption import ABSORBED
+from book.checkers.mla.cached import BETWEEN, CACHE_ENTRY
+from book.checkers.mla.decoding import DECODE
+from book.checkers.mla.foresight import BUDGET, BY_HAND, GROUPS, WHERE
+
+EXERCISES = {
+    "by_hand": BY_HAND,
+    "absorbed": ABSORBED,
+    "between": BETWEEN,
+    "where": WHERE,
+    "cache_entry": CACHE_ENTRY,
+    "decode": DECODE,
+    "groups": GROUPS,
+    "budget": BUDGET,
+}
