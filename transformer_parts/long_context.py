@@ -25,7 +25,8 @@ __all__ = [
 ]
 
 
-# From notebooks/12_long_context.ipynb#build
+# From notebooks/12_long_context.ipynb#the-library-version
+# Library version: adds the dynamic base, and errors.
 def position_interpolation(inv_freq: Tensor, scale: float) -> Tensor:
     """Every frequency divided by `scale`, which is every position divided by it.
 
@@ -107,7 +108,8 @@ def _check(inv_freq: Tensor, scale: float) -> None:
     _check_scale(scale)
 
 
-# From notebooks/12_long_context.ipynb#build
+# From notebooks/12_long_context.ipynb#the-library-version
+# Library version: adds both ramps, and errors.
 def ntk_by_parts(
     inv_freq: Tensor,
     scale: float,
@@ -182,7 +184,8 @@ def _check_range(alpha: float, beta: float) -> None:
         )
 
 
-# From notebooks/12_long_context.ipynb#build
+# From notebooks/12_long_context.ipynb#the-library-version
+# Library version: adds what configurations name.
 def yarn_mscale(scale: float, coefficient: float = 0.1) -> float:
     """The factor on cos and sin: coefficient * ln(scale) + 1, and 1 up to scale 1.
 
@@ -253,7 +256,8 @@ def yarn_frequencies(
     return inv_freq, attention_factor
 
 
-# From notebooks/12_long_context.ipynb#build
+# From notebooks/12_long_context.ipynb#the-library-version
+# Library version: adds the constants of Llama 3.1 as arguments.
 def llama3_frequencies(
     inv_freq: Tensor,
     factor: float,
@@ -289,7 +293,8 @@ def llama3_frequencies(
     return torch.where(slow, inv_freq / factor, torch.where(fast, inv_freq, between))
 
 
-# From notebooks/12_long_context.ipynb#build
+# From notebooks/12_long_context.ipynb#the-library-version
+# Library version: adds any number of heads.
 def alibi_slopes(
     num_heads: int,
     dtype: torch.dtype = torch.float32,

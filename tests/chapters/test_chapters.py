@@ -43,6 +43,7 @@ SECOND_EDITION = {
     "09_residual",
     "10_transformer",
     "11_rope",
+    "12_long_context",
     "13_kv_cache",
     "14_mla",
     "15_decoder",

@@ -398,30 +398,6 @@ def rope_by_hand(base):
     return close(oracle("rope.attention")(q, k, v, ids), want)
 
 
-def yarn_factor(coefficient):
-    inv_freq, kept = torch.tensor([1.0, 0.1], dtype=torch.float64), torch.ones(2).double()
-    cos, _ = oracle("long_context.yarn_tables")(inv_freq, kept, 8.0, 2)
-    return close(cos[0], torch.full((2,), 1 + coefficient * math.log(8)))
-
-
-def ramp_gap(alpha, beta):
-    """The gap of both ramps at these numbers of turns, computed here once more."""
-    d, base, s, length = 32, 1e4, 8.0, 512
-    theta = [base ** (-2 * k / d) for k in range(d // 2)]
-
-    def index(turns):
-        return d * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
-
-    low, high = max(math.floor(index(beta)), 0), min(math.ceil(index(alpha)), d - 1)
-    gaps = []
-    for k, t in enumerate(theta):
-        turns = length * t / (2 * math.pi)
-        paper = min(max((turns - alpha) / (beta - alpha), 0), 1)
-        code = 1 - min(max((k - low) / max(high - low, 1e-3), 0), 1)
-        gaps.append((code + (1 - code) / s) / (paper + (1 - paper) / s) - 1)
-    return close(oracle("long_context.ramp_gap")(d, base, s, length), max(gaps))
-
-
 def qwen3_head_dim(size):
     hf = {"model_type": "qwen3", "hidden_size": 96, "num_attention_heads": 4}
     return oracle("decoder.read_config")(hf)[0] == size
@@ -467,9 +443,6 @@ CONSTANTS = [
     ("ex-rms-norm", rf"float16 inputs of size {NUMBER}",
      lambda n: reaches("normalization.rms_norm", n, torch.float16)),
     ("ex-rope-attention", rf"base {NUMBER}", rope_by_hand),
-    ("ex-yarn-tables", rf"with the coefficient {NUMBER}", yarn_factor),
-    ("ex-ramp-gap", r"\$\\alpha=(\d+)\$ and \$\\beta=(\d+)\$", ramp_gap),
-    ("ex-ramp-gap", r"\\kappa\((\d+)\).*\\kappa\((\d+)\)", lambda b, a: ramp_gap(a, b)),
     ("ex-alibi", r"The last slope is \$(\d+)/(\d+)\$", last_slope),
     ("ex-dec-config", rf'except for "qwen3", where it is {NUMBER}', qwen3_head_dim),
     ("ex-dec-convert", r"with rows (\d), (\d), (\d), (\d) of one head: they must come out as "

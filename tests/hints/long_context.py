@@ -39,36 +39,13 @@ def scores():
     }  # fmt: skip
 
 
-def table_factor():
-    """The factor on the tables at position 0, where every cosine is 1."""
-    theta, scale = frequencies(BASE), 5.0
-    cos, _ = oracle("long_context.yarn_tables")(theta, torch.ones(4).double(), scale, 2)
-    return {"f": cos[0, 0], "t": (0.1 * math.log(scale) + 1) ** -2}
-
-
-def ends():
-    """The ends of the code's ramp by counting the turns of each pair."""
-    d, base, length = 64, 1e4, 2048
-    turns = [length * base ** (-2 * k / d) / (2 * math.pi) for k in range(d // 2)]
-    low = max(k for k in range(d // 2) if turns[k] >= 32)
-    high = min(k for k in range(d // 2) if turns[k] <= 1)
-
-    def index(wanted):
-        """Where between the pairs a turn count is reached, by halving."""
-        a, b = 0.0, float(d)
-        for _ in range(80):
-            middle = (a + b) / 2
-            more = length * base ** (-2 * middle / d) / (2 * math.pi) > float(wanted)
-            a, b = (middle, b) if more else (a, middle)
-        return a
-
-    return {"l": low, "h": high, r"\kappa": index}
-
-
-def quotient():
-    theta, w, other, s = frequencies(BASE), 0.3, 0.8, SCALE
-    return {r"\theta": theta, "w": w, "w'": other, "s": s, "r": (1 + other * (s - 1)) / (
-        1 + w * (s - 1))}  # fmt: skip
+def turn_of(speed):
+    """Positions until a hand of this speed points where it began, by halving."""
+    low, high = 3.2 / speed, 9.4 / speed  # its sine rises through 0 between half turns
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.sin(middle * speed) < 0 else (low, middle)
+    return low
 
 
 def alibi():
@@ -98,20 +75,10 @@ ENTRIES: Entries = {
               r"\bar k_{jk}e^{-\mathrm i\cdot{@1}_k}\bigr]",
         says=("the real part of query times conjugate key, summed over pairs",),
     ),
-    ("ex-yarn-tables", "1/t", r"\sqrt{1/t}"): Formula(
-        table_factor,
-        claim=r"f=@1,\qquad f^2=@0",
-        says=("The score gets the factor of the tables twice",),
-    ),
-    ("ex-ramp-gap", r"\alpha=1"): LeftOut("a constant, compared with the reference as such"),
-    ("ex-ramp-gap", r"\beta=32"): LeftOut("a constant, compared with the reference as such"),
-    ("ex-ramp-gap", r"\lfloor\kappa(32)\rfloor", r"\lceil\kappa(1)\rceil"): Formula(
-        ends, claim=r"l=@0,\qquad h=@1"
-    ),
-    ("ex-ramp-gap", "w", "w'", r"\theta_k/s"): Formula(
-        quotient,
-        claim=r"r=\frac{@1\theta_k+(1-@1)@2}{@0\theta_k+(1-@0)@2}",
-        says=("cancels",),
+    ("ex-base-million", r"2\pi"): Formula(
+        lambda: {"w": 0.3, "n": turn_of(0.3), r"\pi": math.pi},
+        claim=r"n=\frac{@0}{w}",
+        says=("over the frequency",),
     ),
     ("ex-alibi", "1/256"): Formula(
         lambda: Call({"m": -oracle("long_context.alibi_bias")(8, 2)[-1, 1, 0]},

@@ -71,59 +71,9 @@ def scores_with(scale=None, base_of=None, start=0, at=None, halves=False, factor
 
 
 # yarn
-def tables_with(temperature=None, mix=None, on_sin=True, first=0, transposed=False):
-    def answer(inv_freq, kept, scale, length):
-        theta = (
-            inv_freq * (kept + (1 - kept) / scale) if mix is None else mix(inv_freq, kept, scale)
-        )
-        m = 0.1 * math.log(scale) + 1 if temperature is None else temperature(scale)
-        p = torch.arange(first, first + length, dtype=inv_freq.dtype)
-        a = torch.outer(theta, p) if transposed else torch.outer(p, theta)
-        return m * a.cos(), (m if on_sin else 1) * a.sin()
-
-    return answer
-
-
-def positions_divided_too(inv_freq, kept, scale, length):
-    theta = inv_freq * (kept + (1 - kept) / scale)
-    m = 0.1 * math.log(scale) + 1
-    a = torch.outer(torch.arange(length, dtype=inv_freq.dtype) / scale, theta)
-    return m * a.cos(), m * a.sin()
-
-
-def tables_in_float32(inv_freq, kept, scale, length):
-    theta = (inv_freq * (kept + (1 - kept) / scale)).float()
-    m = 0.1 * math.log(scale) + 1
-    a = torch.outer(torch.arange(length).float(), theta)
-    return (m * a.cos()).to(inv_freq.dtype), (m * a.sin()).to(inv_freq.dtype)
-
-
-def positions_of_the_default_dtype(inv_freq, kept, scale, length):
-    theta = inv_freq * (kept + (1 - kept) / scale)
-    m = 0.1 * torch.log(torch.tensor(float(scale))) + 1
-    a = torch.arange(length)[:, None] * theta
-    return m * a.cos(), m * a.sin()
 
 
 # gap
-def gap_with(bound=None, ends=None, ratio=None, over=None, rounding=True, alpha=1.0):
-    def answer(head_dim, base, scale, original_max_len):
-        d, n = head_dim, head_dim // 2
-        theta = [base ** (-2 * k / d) for k in range(n)]
-        lo, hi = kappa(32, d, base, original_max_len), kappa(alpha, d, base, original_max_len)
-        if rounding:
-            lo, hi = math.floor(lo), math.ceil(hi)
-        lo, hi = max(lo, 0), min(hi, (d - 1) if bound is None else bound(d))
-        gaps = []
-        for k in range(n):
-            r = original_max_len * theta[k] / (2 * math.pi)
-            paper = min(max((r - alpha) / (32 - alpha), 0), 1)
-            code = 1 - min(max((k - lo) / ((hi - lo) or 0.001), 0), 1)
-            f, g = ((1 - w) * theta[k] / scale + w * theta[k] for w in (code, paper))
-            gaps.append(f / g - 1 if ratio is None else ratio(f, g, code, paper))
-        return float((over or max)(gaps))
-
-    return answer
 
 
 # alibi
@@ -314,99 +264,6 @@ WRONG = [
         named="the base times the ratio",
     ),
     Wrong(
-        "long_context.yarn_tables",
-        "the root of the temperature's root",
-        tables_with(temperature=lambda s: math.sqrt(0.1 * math.log(s) + 1)),
-    ),
-    Wrong(
-        "long_context.yarn_tables",
-        "1/t",
-        tables_with(temperature=lambda s: (0.1 * math.log(s) + 1) ** 2),
-        named="the factor of the scores",
-    ),
-    Wrong(
-        "long_context.yarn_tables",
-        "the reciprocal",
-        tables_with(temperature=lambda s: 1 / (0.1 * math.log(s) + 1)),
-        named="flatter instead of sharper",
-    ),
-    Wrong(
-        "long_context.yarn_tables",
-        "the logarithm to base 10",
-        tables_with(temperature=lambda s: 0.1 * math.log10(s) + 1),
-        named="logarithm to the base 10",
-    ),
-    Wrong(
-        "long_context.yarn_tables",
-        "no temperature",
-        tables_with(temperature=lambda s: 1.0),
-        named="no temperature",
-    ),
-    Wrong("long_context.yarn_tables", "temperature on cos alone", tables_with(on_sin=False)),
-    Wrong("long_context.yarn_tables", "positions from 1", tables_with(first=1)),
-    Wrong("long_context.yarn_tables", "pairs by length", tables_with(transposed=True)),
-    Wrong("long_context.yarn_tables", "positions divided too", positions_divided_too),
-    Wrong("long_context.yarn_tables", "angles in float32", tables_in_float32),
-    Wrong(
-        "long_context.yarn_tables",
-        "a logarithm in the default dtype",
-        positions_of_the_default_dtype,
-    ),
-    Wrong(
-        "long_context.yarn_tables",
-        "kept and divided exchanged",
-        tables_with(mix=lambda f, w, s: f * ((1 - w) + w / s)),
-        named="shares exchanged",
-    ),
-    Wrong(
-        "long_context.yarn_tables",
-        "wavelengths mixed",
-        tables_with(mix=lambda f, w, s: f / ((1 - w) * s + w)),
-        named="wavelengths mixed",
-    ),
-    Wrong(
-        "long_context.ramp_gap",
-        "the last pair as bound",
-        gap_with(bound=lambda d: d // 2 - 1),
-        named="the upper end at the last pair",
-    ),
-    Wrong("long_context.ramp_gap", "no bound", gap_with(bound=lambda d: math.inf)),
-    Wrong(
-        "long_context.ramp_gap",
-        "indices not rounded",
-        gap_with(rounding=False),
-        named="ends not rounded",
-    ),
-    Wrong("long_context.ramp_gap", "paper by code", gap_with(ratio=lambda f, g, a, b: g / f - 1)),
-    Wrong(
-        "long_context.ramp_gap",
-        "the ratio",
-        gap_with(ratio=lambda f, g, a, b: f / g),
-        named="the quotient without the one",
-    ),
-    Wrong(
-        "long_context.ramp_gap",
-        "difference of the shares",
-        gap_with(ratio=lambda f, g, a, b: a - b),
-        named="shares compared instead of frequencies",
-    ),
-    Wrong(
-        "long_context.ramp_gap",
-        "the largest size",
-        gap_with(ratio=lambda f, g, a, b: abs(f / g - 1), over=lambda x: -max(x)),
-    ),
-    Wrong(
-        "long_context.ramp_gap",
-        "the mean",
-        gap_with(over=lambda x: sum(x) / len(x)),
-        named="the mean instead of the largest",
-    ),
-    Wrong(
-        "long_context.ramp_gap",
-        "the largest size with its sign",
-        gap_with(over=lambda x: max(x, key=abs)),
-    ),
-    Wrong(
         "long_context.alibi_bias",
         "heads from 0",
         alibi_with(slopes=by_powers(0)),
@@ -498,31 +355,6 @@ def scores_of_pairs(query, keys, base, original_max_len):
     return total
 
 
-def tables_by_lerp(inv_freq, kept, scale, length):
-    theta = torch.lerp(inv_freq / scale, inv_freq, kept)
-    angle = torch.arange(length, dtype=theta.dtype).unsqueeze(1).mul(theta)
-    z = torch.polar(torch.full_like(angle, 1 + math.log(scale) / 10), angle)
-    return z.real, z.imag
-
-
-def tables_row_by_row(inv_freq, kept, scale, length):
-    root = 0.1 * math.log(scale) + 1.0
-    theta = (1 - kept) * inv_freq / scale + kept * inv_freq
-    rows = [m * theta for m in range(length)]
-    angle = torch.stack(rows) if rows else theta.new_zeros(0, len(theta))
-    return [root * torch.cos(angle), root * torch.sin(angle)]
-
-
-def gap_in_tensors(head_dim, base, scale, original_max_len):
-    k = torch.arange(head_dim // 2, dtype=torch.float64)
-    r = original_max_len / (2 * torch.pi) * base ** (-2 * k / head_dim)
-    paper = ((r - 1) / 31).clamp(0, 1)
-    lo = max(math.floor(kappa(32, head_dim, base, original_max_len)), 0)
-    hi = min(math.ceil(kappa(1, head_dim, base, original_max_len)), head_dim - 1)
-    code = 1 - ((k - lo) / (hi - lo)).clamp(0, 1)
-    return (((1 - code) / scale + code) / ((1 - paper) / scale + paper) - 1).max().item()
-
-
 def alibi_by_loops(num_heads, length):
     return torch.tensor(
         [
@@ -554,9 +386,6 @@ RIGHT = [
     Right("long_context.kept_share", "the middle of three", share_by_sorting),
     Right("long_context.dynamic_scores", "relative angles", scores_by_relative_angles),
     Right("long_context.dynamic_scores", "pair by pair", scores_of_pairs),
-    Right("long_context.yarn_tables", "lerp and polar", tables_by_lerp),
-    Right("long_context.yarn_tables", "row by row", tables_row_by_row),
-    Right("long_context.ramp_gap", "tensors", gap_in_tensors),
     Right("long_context.alibi_bias", "loops", alibi_by_loops),
     Right("long_context.alibi_bias", "cumprod and einsum", alibi_by_cumsum),
 ]
