@@ -137,11 +137,17 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
     "hourglass", {"the widening": "on the query", "query": "(2, −1)", "key turned by": "90°"}
 )
 def test_a_turned_key_and_an_absorbed_query_disagree():
-    latent, widen, query = 4.0, np.array([3.0, 1.0]), np.array([2.0, -1.0])
+    latent, widen, query = sum((1, 1, 2)), np.array([3.0, 1.0]), np.array([2.0, -1.0])
     key = latent * widen
     turned = np.array([-key[1], key[0]])  # a quarter turn
     score, narrow = query @ turned, query @ widen
     shapes = {
+        "row": Box(0.4, -1.5, 3.2, 0.7, label="(1, 1, 2)", role="data", fill=0.2),
+        "row of": Text(2, -1.8, "row of the token", role="data"),
+        "narrowing": Polygon(
+            [(0.4, -0.8), (1.6, 0.2), (2.4, 0.2), (3.6, -0.8)], role="ink", faint=True
+        ),
+        "narrowing matrix": Text(2, -0.4, "· (1, 1, 1)"),
         "latent": Box(1.4, 0.2, 1.2, 0.7, label="4", role="key", strong=True, fill=0.5),
         "stored": Text(1.2, 0.55, "stored", anchor="end", role="key"),
         "query": Box(5.4, 1.9, 3.2, 0.7, label="(2, −1)", role="query", fill=0.3),
@@ -173,7 +179,7 @@ def test_a_turned_key_and_an_absorbed_query_disagree():
             "score is {} with the key and {} without it",
             *(int(narrow), int(latent), int(narrow * latent), 90, int(score), 20),
         ),
-        Scene("", shapes, xlim=(0, 9.2), ylim=(0, 3.2)),
+        Scene("", shapes, xlim=(0, 9.2), ylim=(-2.1, 3.2)),
     )
 
 
@@ -216,7 +222,8 @@ class Layer(torch.nn.Module):
 def flow(absorbed):
     graph = trace(Layer(absorbed), {"x": torch.randn(5, 40)})
     view = look(graph, graph.root.number)
-    placed = arrange(view, str, Style(width=440.0, height=26.0, gap=30.0, above=0.0))
+    style = Style(width=330.0, height=34.0, gap=17.0, gutter=6.0, above=0.0)
+    placed = arrange(view, str, style)
     shapes = {}
     for n, line in enumerate(placed.lines):
         *before, last, to = line.points
@@ -229,16 +236,15 @@ def flow(absorbed):
     roles |= dict.fromkeys(("query latent", "queries", "q rotated"), "query")
     for node in view.boxes:
         name, put = node.name or "y", placed.placed[node.number]
-        cached, size = name in ("latent", "k rotated"), " × ".join(map(str, node.output or ()))
+        cached, size = name in ("latent", "k rotated"), "×".join(map(str, node.output or ()))
         shapes[f"box {name}"] = Box(
-            put.x, put.y, put.w, put.h, label=name, role=roles.get(name, "ink"), strong=cached,
+            put.x, put.y, put.w, put.h, role=roles.get(name, "ink"), strong=cached,
             fill=0.45 if cached else 0.12, detail=f"{name}: {size}",
         )  # fmt: skip
-        left = name in ("values", "absorb", "q rotated")
-        shapes[f"size of {name}"] = Text(
-            put.x + put.w / 2 + (-5 if left else 5), put.y + put.h + 9, size,
-            anchor="end" if left else "start", role="data", small=True,
-        )  # fmt: skip
+        short = {"q rotated": "q rot."} if absorbed else {}
+        middle = put.x + put.w / 2
+        shapes[f"name of {name}"] = Text(middle, put.y + 23, short.get(name, name), small=True)
+        shapes[f"size of {name}"] = Text(middle, put.y + 10, size, role="data", small=True)
     return len(view.boxes), shapes
 
 
@@ -252,5 +258,5 @@ def test_the_absorbed_form_makes_no_keys():
             "made from every cached latent",
             *(boxes, 12, 4, 0),
         ),
-        Scene("", hidden | shapes, xlim=(0, 470), ylim=(-4, 410)),
+        Scene("", hidden | shapes, xlim=(0, 332), ylim=(-4, 396)),
     )

@@ -65,7 +65,9 @@ def test_a_term_points_to_a_section_that_speaks_of_it(term):
 def test_most_terms_that_point_to_another_chapter_are_found():
     """Planted: the place of every term moved to the same part of another chapter."""
     notebooks = {path.stem: read(path) for path in chapters()}
-    prose = {stem: section_of(notebook, "why-anyone-wanted-it") for stem, notebook in notebooks.items()}
+    prose = {
+        stem: section_of(notebook, "why-anyone-wanted-it") for stem, notebook in notebooks.items()
+    }
     prose = {stem: text for stem, text in prose.items() if text}  # parts may have other names
     moved = [(term, stem) for term in TERMS for stem in prose if stem != term.place[: len(stem)]]
     found = [pair for pair in moved if not speaks_of(pair[0], prose[pair[1]])]
