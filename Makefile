@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab pdf epub check test mutants bench model portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub cards check test mutants bench model portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -65,6 +65,9 @@ pdf: $(VENV)/paper book ## the whole book as one PDF, checked
 
 epub: $(VENV)/paper book ## the whole book as one EPUB, checked
 	$(BIN)/python -m book.take_away epub _build/transformer-parts.epub --check
+
+cards: $(VENV)/book ## the questions of the chapters as cards for Anki
+	$(BIN)/python -m book.questions _build/transformer-parts-cards.txt
 
 # ---- writing
 

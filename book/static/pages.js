@@ -1,4 +1,5 @@
-// The pages that can be worked with and are not chapters: the filter of the misconceptions, the quiz, the X-ray.
+// The pages that can be worked with and are not chapters: the filter of the misconceptions, the quiz, the
+// questions as cards, the X-ray.
 // Without this script all entries are shown and every answer can be folded out.
 (() => {
   "use strict";
@@ -105,6 +106,81 @@
     }
   }
 
+  // ---- questions: a chapter's, or all; as a list, or as a pile of cards to turn, from which what is known goes
+  function cards(place, boxes) {
+    const all = boxes.map((box) => ({
+      box,
+      section: box.closest("section"),
+      fold: box.querySelector("details"),
+      chapter: [...box.classList].find((c) => c.startsWith("tp-ch-")).slice(6),
+    }));
+    const sections = new Map(all.map((c) => [c.chapter, c.section]));
+    const chapter = make("select", { id: "tp-chapter" }, make("option", { value: "" }, "all chapters"));
+    for (const [value, section] of sections)
+      chapter.append(make("option", { value }, section.querySelector("h2").firstChild.textContent.trim()));
+    const button = (text, act) => {
+      const made = make("button", { type: "button" }, text);
+      made.addEventListener("click", act);
+      return made;
+    };
+    const told = make("p", { role: "status", class: "tp-count" });
+    const chosen = () => all.filter((c) => !chapter.value || c.chapter === chapter.value);
+    let pile = null; // the cards that are left, the top one first; without a pile there is the list
+    let size = 0;
+    const show = (said) => {
+      const shown = pile ? pile.slice(0, 1) : chosen();
+      for (const c of all) {
+        c.box.hidden = !shown.includes(c);
+        c.box.classList.toggle("tp-top", pile !== null && c === pile[0]);
+      }
+      for (const section of sections.values()) section.hidden = !shown.some((c) => c.section === section);
+      deal.hidden = pile !== null;
+      for (const b of [turn, mix, list]) b.hidden = pile === null;
+      for (const b of [again, known]) b.hidden = !pile?.[0].fold.open;
+      turn.textContent = pile?.[0].fold.open ? "Turn back" : "Turn";
+      told.textContent = said ?? (pile ? `${pile.length} left of ${size}.` : `${shown.length} questions.`);
+    };
+    const next = (back) => {
+      const [top] = pile.splice(0, 1);
+      top.fold.open = false;
+      if (back) pile.push(top);
+      const done = pile.length === 0;
+      if (done) pile = null;
+      show(done ? `All ${size} known.` : undefined);
+      (done ? deal : turn).focus();
+    };
+    const deal = button("Turn them one at a time", () => {
+      pile = chosen();
+      size = pile.length;
+      for (const c of pile) c.fold.open = false;
+      show();
+      turn.focus();
+    });
+    const turn = button("Turn", () => { pile[0].fold.open = !pile[0].fold.open; show(); });
+    const again = button("Again later", () => next(true));
+    const known = button("I knew it", () => next(false));
+    const mix = button("Shuffle", () => {
+      for (const c of pile) c.fold.open = false;
+      for (let i = pile.length - 1; i > 0; i--) {
+        const j = Math.floor(Math.random() * (i + 1));
+        [pile[i], pile[j]] = [pile[j], pile[i]];
+      }
+      show();
+    });
+    const list = button("Show the list", () => { pile = null; show(); deal.focus(); });
+    chapter.addEventListener("input", () => {
+      pile = null;
+      show();
+      history.replaceState(null, "", location.pathname + (chapter.value ? `?chapter=${chapter.value}` : ""));
+    });
+    for (const c of all) c.fold.addEventListener("toggle", () => { if (c === pile?.[0]) show(); });
+    place.append(make("label", { for: chapter.id }, "Chapter", chapter), deal, turn, again, known, mix, list, told);
+    chapter.value = new URLSearchParams(location.search).get("chapter") || "";
+    if (chapter.selectedIndex < 0) chapter.value = "";
+    place.hidden = false;
+    show();
+  }
+
   // ---- X-ray: the model, two megabytes, comes when it is asked for
   function xray(box) {
     const button = box.querySelector(".tp-xray-ask button");
@@ -126,7 +202,9 @@
 
   const start = () => {
     const place = document.querySelector(".tp-filter");
-    if (place) filter(place);
+    const flash = [...document.querySelectorAll(".tp-flash")];
+    if (flash.length) cards(place, flash);
+    else if (place) filter(place);
     const boxes = [...document.querySelectorAll(".tp-quiz")];
     if (boxes.length) quiz(boxes);
     const model = document.querySelector(".tp-xray");

@@ -1,4 +1,4 @@
-"""Protects the pages that can be worked with: filter, quiz, links to glossary and facts, findings.
+"""Protects the pages that can be worked with: filter, quiz, cards, links to terms and facts, findings.
 
 Without a kernel, by keyboard, and as far as it goes without the script.
 """
@@ -8,12 +8,13 @@ from html import unescape
 
 import pytest
 
-from book import errata, facts, glossary, quiz
+from book import errata, facts, glossary, questions, quiz
 from book.chapters import chapters, read, tagged
 
 ENTRIES = errata.load()
 PAGE = "book/pages/misconceptions.html"
 QUIZ = "book/pages/quiz.html"
+CARDS = "book/pages/questions.html"
 
 
 def shown(page):
@@ -77,6 +78,9 @@ def test_without_the_script_everything_is_there(visitor):
     assert answers.count() == 20
     answers.first.locator("summary").click()
     assert answers.first.get_by_text(quiz.load()[0].why[:30]).is_visible()
+    page = visitor.open(CARDS, java_script_enabled=False)
+    assert page.locator(".tp-flash details:visible").count() == len(questions.load())
+    assert not page.locator(".tp-filter").is_visible()
 
 
 @pytest.mark.parametrize("place", ["", "file:"])
@@ -104,6 +108,57 @@ def test_only_the_first_answer_counts(visitor):
     for choice in (not truth, truth):
         box.get_by_role("button", name=str(choice), exact=True).click()
     assert page.locator(".tp-score").inner_text().startswith("0 right of 1")
+
+
+def pile(page):
+    """The cards that are seen, and what is said of them."""
+    seen = page.locator(".tp-flash:visible summary").all_inner_texts()
+    return seen, page.locator(".tp-count").inner_text()
+
+
+@pytest.mark.parametrize("place", ["", "file:"])
+def test_questions_are_turned_one_at_a_time_by_keyboard(visitor, place):
+    page = visitor.open(place + CARDS)
+    everything = questions.load()
+    assert pile(page)[1] == f"{len(everything)} questions."
+    of_chapter = [one for one in everything if one.chapter == "13_kv_cache"]
+    page.get_by_label("Chapter").select_option("13")
+    listed, said = pile(page)
+    assert len(listed) == len(of_chapter) == int(said.split()[0])
+    assert page.locator("h2:visible").count() == 1
+
+    page.get_by_role("button", name="Turn them one at a time").press("Enter")
+    first = pile(page)
+    assert first == (listed[:1], f"{len(listed)} left of {len(listed)}.")
+    fold = page.locator(".tp-flash:visible details")
+    assert not fold.evaluate("(d) => d.open")
+    assert page.get_by_role("button", name="I knew it").count() == 0, "before it was turned"
+    page.keyboard.press("Space")  # the button that turns it has the focus
+    assert fold.evaluate("(d) => d.open")
+    page.get_by_role("button", name="Again later").press("Enter")
+    assert pile(page) == (listed[1:2], first[1])
+    for _ in listed[1:]:
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="I knew it").press("Enter")
+    assert pile(page) == (listed[:1], f"1 left of {len(listed)}."), "it comes back at the end"
+    assert not fold.evaluate("(d) => d.open"), "turned back"
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="I knew it").press("Enter")
+    assert pile(page) == (listed, f"All {len(listed)} known.")
+
+
+def test_a_link_may_name_the_chapter_and_shuffling_loses_no_card(visitor):
+    page = visitor.open(CARDS + "?chapter=05")
+    listed, _ = pile(page)
+    assert len(listed) == sum(one.chapter == "05_attention" for one in questions.load())
+    page.get_by_role("button", name="Turn them one at a time").click()
+    page.get_by_role("button", name="Shuffle").click()
+    seen = []
+    for _ in listed:
+        seen += pile(page)[0]
+        page.get_by_role("button", name="Turn", exact=True).click()
+        page.get_by_role("button", name="I knew it").click()
+    assert sorted(seen) == sorted(listed)
 
 
 def test_chapters_link_their_terms_to_the_glossary(built):
