@@ -84,7 +84,7 @@ ENTRIES: Entries = {
         lambda: Call({"m": -oracle("long_context.alibi_bias")(8, 2)[-1, 1, 0]},
                      draws=[{"m": -oracle("long_context.alibi_bias")(3, 2)[-1, 1, 0]}]),
         claim="m=@0",
-        says=("for every number of heads",),
+        says=("when the number of heads is a power of two",),
     ),
     ("ex-alibi", "i-j"): Formula(
         alibi, claim=r"b_{hij}=-m_h(@0)\text{ for }j\le i", says=("the bias is never positive",)
