@@ -207,9 +207,8 @@ def test_what_fits_into_the_memory_of_eight_h100():
         return n / ((weights + n * sequence) / (8 * BANDWIDTH))
 
     batches = [2**k for k in range(11)]
-    # The second curve begins at the last batch that fits, so that the two meet.
     held = [per_second(n) if n <= fits else math.nan for n in batches]
-    beyond = [per_second(n) if 2 * n > fits else math.nan for n in batches]
+    beyond = [per_second(n) if n > fits else math.nan for n in batches]
     both = weights + 16 * sequence
     return Seen(
         says(
@@ -274,7 +273,7 @@ def test_where_a_kernel_stands_under_the_roof():
             "where the bytes go",
             list(read),
             {"share": np.array([*read.values()]) / sum(read.values())},
-            "what",
+            "moved",
             "share of the bytes",
         ),
     )

@@ -110,7 +110,7 @@ OUTWEIGHED = number(
 NOT_FASTER = choice(
     "Why was it not faster?",
     right="C",
-    because="At 200 tokens the caches are a few megabytes beside gigabytes of weights, so a step "
+    because="At 200 tokens the caches are less than a hundredth of the weights, so a step "
     "takes as long as reading the weights, with either kind of attention. The copies that the "
     "program writes come on top.",
     tempting={
