@@ -176,7 +176,7 @@ def test_a_turned_key_and_an_absorbed_query_disagree():
     return Seen(
         says(
             "The widening stands on the query: {} times {} is {}. With the key turned by {}° the "
-            "score is {} with the key and {} without it",
+            "score is {} with the key and {} with the absorbed query of the unturned key",
             *(int(narrow), int(latent), int(narrow * latent), 90, int(score), 20),
         ),
         Scene("", shapes, xlim=(0, 9.2), ylim=(-2.1, 3.2)),
