@@ -98,7 +98,7 @@ def as_markdown(folder: Path = NOTEBOOKS) -> str:
 
 
 def _from_here(answer: str, chapter: str) -> str:
-    """An answer of the notebook at `chapter`, with its links as a page of `book/pages/` has them."""
+    """An answer of the notebook at `chapter`, linked as a page of `book/pages/` is."""
 
     def link(match: re.Match[str]) -> str:
         to = match[1]

@@ -1,4 +1,4 @@
-"""Protects the pages that can be worked with: filter, quiz, cards, links to terms and facts, findings.
+"""Protects the pages that can be worked with: filter, quiz, cards, links to terms and facts.
 
 Without a kernel, by keyboard, and as far as it goes without the script.
 """
