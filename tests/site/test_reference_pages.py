@@ -112,8 +112,8 @@ def test_only_the_first_answer_counts(visitor):
 
 def pile(page):
     """The cards that are seen, and what is said of them."""
-    seen = page.locator(".tp-flash:visible summary").all_inner_texts()
-    return seen, page.locator(".tp-count").inner_text()
+    texts = page.locator(".tp-flash:visible summary").all_text_contents()
+    return [text.strip() for text in texts], page.locator(".tp-count").inner_text()
 
 
 @pytest.mark.parametrize("place", ["", "file:"])
