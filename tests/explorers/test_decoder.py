@@ -202,7 +202,7 @@ def test_the_first_two_steps_of_the_ladder():
     ]
     ends = [[run[-1] for run in runs] for runs in curves]
     original, before, now = (runs[1] for runs in curves)
-    later = [0] * 5
+    later = [math.nan] * 5  # no bars yet
     return Seen(
         says(
             "After RMSNorm, seed {}: excess {} nats, the step before {}; over the seeds {} to {}. "

@@ -145,8 +145,10 @@ ENTRIES: Entries = {
     ("ex-dec-qk-norm", r"\sqrt{d_\text{head}}"): Formula(
         scaled, claim=r"s=qk^\top/@0", says=("The division by",)
     ),
-    ("ex-dec-crossing", r"2\cdot7.5\cdot10^9", r"4\cdot32\cdot32\cdot128"): Formula(
-        equal_work, claim="S=@0/(@1)", says=("on one side", "for each key on the other"),
+    ("ex-dec-crossing", r"2\cdot7.5\cdot10^9", r"4\cdot128"): Formula(
+        equal_work,
+        claim=r"S=@0/(32\cdot32\cdot@1)",
+        says=("The matrices cost", "in one head of one layer"),
     ),
     (BLOCK, r"x\leftarrow x+\operatorname{GQA}(\operatorname{RMSNorm}(x))"): Formula(
         lambda: step("GQA"), swap={r"x\leftarrow": "y="}
