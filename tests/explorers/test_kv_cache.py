@@ -213,11 +213,11 @@ def test_what_fits_into_the_memory_of_eight_h100():
     return Seen(
         says(
             "{} key-value heads, {} tokens, {} bit: {} KiB per token, {} GB per sequence; "
-            "{} sequences fit ... at most {} tokens per second",
+            "{} sequences fit ... reading alone allows {} tokens per second",
             *(4, 32768, 8, sequence // 32768 // 1024, sequence / 1e9, fits, per_second(fits)),
         ),
         Lines(
-            "tokens per second of the whole batch, at most",
+            "tokens per second of the batch, by reading alone",
             batches,
             {
                 "fits into memory": held,

@@ -31,8 +31,8 @@ BEST_CHANGE = choice(
 DIAGNOSIS = choice(
     "Which text has the wrong pairs?",
     right="B",
-    because="The words are those of the language and the sentences begin well, so embeddings, "
-    "values and feed-forward layers are right. What goes wrong is who and what is looked back at.",
+    because="The sentences begin well and go on with words that mostly fit, so embeddings, values "
+    "and feed-forward layers do their work. What goes wrong is who and what is looked back at.",
     tempting={
         "A": (
             "nothing is wrong with it",

@@ -33,8 +33,9 @@ SQUEEZED = choice(
     "What does squeezing break?",
     right="A",
     because="Three positions back now looks like three quarters of one, so the near questions are "
-    "answered wrongly everywhere, even at positions that the reader was trained on. No angle is "
-    "new, so the far questions keep their answers.",
+    "answered wrongly everywhere, even at positions that the reader was trained on. A far match "
+    "scores high at every distance that was seen, so it does not matter to which of them a new "
+    "distance is squeezed.",
     tempting={
         "B": (
             "far means unseen",
