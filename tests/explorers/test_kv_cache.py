@@ -332,7 +332,7 @@ def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
         Grid(
             "how far the keys of the old tokens move",
             moved,
-            ["layer 1, sees all", "layer 2", "layer 3", "layer 4"],
+            [f"layer {n}" for n in range(1, 5)],
             [f"token {n}" for n in range(5)],
             text=lambda v: f"{v:.2f}",
             limits=(0, 3),
