@@ -1,8 +1,8 @@
 """The exercises of every chapter, each with an oracle and named wrong answers.
 
 `check("normalization.rms_norm", my_function)` is what the chapters call. The exercises of a chapter
-are in the module of its name, in the dictionary `EXERCISES`; `core` says how they are checked, and
-`questions` how those that are answered with a letter or a number.
+are in the module of its name, in the dictionary `EXERCISES`; `core` says how they are checked,
+`questions` how those that are answered with a letter or a number, and `drawn` makes random inputs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from book.checkers.questions import Question, ask
 
 __all__ = ["check", "exercise", "exercises", "inputs", "verdict"]
 
-_NO_TOPIC = ("core", "questions")
+_NO_TOPIC = ("core", "drawn", "questions")
 
 
 def check(name: str, answer: Answer | str | float | None) -> None:

@@ -12,12 +12,9 @@ import torch
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.drawn import draw
 
 Five = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _rows(x: Tensor, heads: int) -> Tensor:
@@ -93,8 +90,8 @@ def _convert_with(
 def _case(name: str, heads: int, kv_heads: int, d: int, d_model: int) -> Case:
     def inputs() -> tuple[Any, ...]:
         rows = (heads * d, kv_heads * d, kv_heads * d)
-        matrices = [_draw(n, d_model, seed=i) for i, n in enumerate(rows)]
-        biases = [_draw(n, seed=3 + i) for i, n in enumerate(rows[:2])]
+        matrices = [draw(n, d_model, seed=i) for i, n in enumerate(rows)]
+        biases = [draw(n, seed=3 + i) for i, n in enumerate(rows[:2])]
         return *matrices, *biases, heads, kv_heads
 
     return Case(name, inputs, 1e-11)

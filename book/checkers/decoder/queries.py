@@ -10,10 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from book.checkers.drawn import draw
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -100,8 +97,8 @@ def _qk_case(
     name: str, b: int, h: int, t: int, dim: int, scale: float = 1.0, eps: float = 1e-3
 ) -> Case:
     def inputs() -> tuple[Any, ...]:
-        q, k = (scale * _draw(b, h, t, dim, seed=s) for s in (0, 1))
-        gains = (1 + 0.5 * _draw(dim, seed=s) for s in (2, 3))
+        q, k = (scale * draw(b, h, t, dim, seed=s) for s in (0, 1))
+        gains = (1 + 0.5 * draw(dim, seed=s) for s in (2, 3))
         leaves = [x.requires_grad_() for x in (q, k, *gains)]
         return (*leaves, *_tables(t, dim), eps)
 

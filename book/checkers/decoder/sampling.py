@@ -9,10 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from book.checkers.drawn import draw
 
 
 @in_parts
@@ -68,19 +65,19 @@ TOP_P = Exercise(
     oracle=_filter(),
     leading={"logits": 1},
     cases=[
-        _top_p_case("nine tokens", lambda: _draw(9), 0.8),
-        _top_p_case("a batch", lambda: 2 * _draw(4, 11, seed=1), 0.9),
-        _top_p_case("two batch dimensions", lambda: _draw(2, 3, 7, seed=2), 0.6),
-        _top_p_case("the first token alone exceeds it", lambda: 6 * _draw(3, 8, seed=3), 0.1),
-        _top_p_case("a very small nucleus", lambda: _draw(5, 8, seed=4), 1e-6),
-        _top_p_case("nearly everything", lambda: _draw(2, 6, seed=5), 0.999999),
-        _top_p_case("float32", lambda: _draw(3, 9, seed=6).float(), 0.7),
+        _top_p_case("nine tokens", lambda: draw(9), 0.8),
+        _top_p_case("a batch", lambda: 2 * draw(4, 11, seed=1), 0.9),
+        _top_p_case("two batch dimensions", lambda: draw(2, 3, 7, seed=2), 0.6),
+        _top_p_case("the first token alone exceeds it", lambda: 6 * draw(3, 8, seed=3), 0.1),
+        _top_p_case("a very small nucleus", lambda: draw(5, 8, seed=4), 1e-6),
+        _top_p_case("nearly everything", lambda: draw(2, 6, seed=5), 0.999999),
+        _top_p_case("float32", lambda: draw(3, 9, seed=6).float(), 0.7),
         _top_p_case(
             "half of it in one token, and half is asked for",
             lambda: torch.tensor([1.0, 2.0, 1.0], dtype=torch.float64).log(),
             0.5,
         ),
-        _top_p_case("large logits", lambda: 1000 + _draw(3, 9, seed=7), 0.5),
+        _top_p_case("large logits", lambda: 1000 + draw(3, 9, seed=7), 0.5),
     ],
     variants=(_top_p_by_rank, _filter(first=False)),
     wrong=(

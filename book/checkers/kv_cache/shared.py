@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer
-from book.checkers.kv_cache.common import EXACT, draw
+from book.checkers.drawn import draw
+from book.checkers.kv_cache.common import EXACT
 
 
 def _grouped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
-from book.checkers.kv_cache.common import EXACT, draw
+from book.checkers.drawn import draw
+from book.checkers.kv_cache.common import EXACT
 
 # --- chunk_mask -----------------------------------------------------------------------------------
 

@@ -14,11 +14,6 @@ from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 Number = Callable[..., float]
 
 
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    """The same normal numbers on every call."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def _case(*inputs: Any, name: str | None = None, tol: float = 1e-10, grad: bool = False) -> Case:
     return Case(name or ", ".join(f"{i:g}" for i in inputs), lambda: inputs, tol, grad)
 

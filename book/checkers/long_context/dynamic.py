@@ -10,13 +10,9 @@ import torch
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.drawn import draw
 
 Number = Callable[..., float]
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    """The same normal numbers on every call."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _case(*inputs: Any, name: str | None = None, tol: float = 1e-10, grad: bool = False) -> Case:
@@ -73,7 +69,7 @@ def _scores_by_hand(query: Tensor, keys: Tensor, base: float, original_max_len: 
 
 
 def _rows(n: int, d: int, length: int, name: str, base: float = 100.0) -> Case:
-    return Case(name, lambda: (_draw(d, seed=n), _draw(n, d, seed=n + 1), base, length))
+    return Case(name, lambda: (draw(d, seed=n), draw(n, d, seed=n + 1), base, length))
 
 
 DYNAMIC_SCORES = Exercise(

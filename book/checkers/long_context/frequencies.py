@@ -6,17 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 
 Number = Callable[..., float]
-
-
-def _draw(*shape: int, seed: int = 0) -> Tensor:
-    """The same normal numbers on every call."""
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _case(*inputs: Any, name: str | None = None, tol: float = 1e-10, grad: bool = False) -> Case:

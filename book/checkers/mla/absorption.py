@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, in_parts
-from book.checkers.mla.common import EXACT, draw
+from book.checkers.drawn import draw
+from book.checkers.mla.common import EXACT
 
 
 def _with_keys(

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
-from book.checkers.mla.common import EXACT, draw, turned
+from book.checkers.drawn import draw
+from book.checkers.mla.common import EXACT, turned
 
 
 def _entry_oracle(

@@ -8,12 +8,6 @@ from torch import Tensor
 EXACT = 1e-11
 
 
-def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> Tensor:
-    """The same normal numbers on every call, in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return scale * torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
 def pairs(x: Tensor, halves: bool = False) -> tuple[Tensor, Tensor]:
     """The first and the second features of all pairs: neighbours, or those of both halves."""
     if halves:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
-from book.checkers.mla.common import EXACT, draw
+from book.checkers.drawn import draw
+from book.checkers.mla.common import EXACT
 
 Rotate = Callable[[Tensor, int], Tensor]
 Made = tuple[Tensor, Tensor, Tensor]
