@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,20 @@ def topic(path: Path) -> str:
 def read(path: Path) -> Any:
     """The notebook at `path`, format 4."""
     return nbformat.read(path, as_version=4)
+
+
+@cache
+def title(chapter: str) -> str:
+    """Number and title of the chapter whose notebook has the stem `chapter`, `05 · Attention`.
+
+    Raises:
+        ValueError: if the notebook has no heading of the first level.
+    """
+    text = "\n".join(c.source for c in read(NOTEBOOKS / f"{chapter}.ipynb").cells[:3])
+    found = re.search(r"^# +(.+?) *$", text, re.M)
+    if found is None:
+        raise ValueError(f"{chapter}: there is no title")
+    return f"{chapter[:2]} · {found[1]}"
 
 
 def tags(cell: Any) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from book.chapters import CHAPTER, NOTEBOOKS, read, slug, without_code
+from book.chapters import CHAPTER, NOTEBOOKS, read, slug, title, without_code
 
 ERRATA = Path(__file__).with_name("errata.yml")
 
@@ -87,18 +87,13 @@ def as_markdown(path: Path = ERRATA) -> str:
     """The entries as MyST Markdown: a heading per chapter, and under it a heading per entry."""
     parts = []
     for chapter, group in groupby(sorted(load(path), key=_by_chapter), lambda e: e.chapter):
-        parts.append(f"## {_title(chapter)}")
+        parts.append(f"## {title(chapter)}")
         parts += (paragraph for erratum in group for paragraph in _paragraphs(erratum))
     return "\n\n".join(parts) + "\n"
 
 
 def _by_chapter(erratum: Erratum) -> tuple[str, tuple[str, int]]:
     return erratum.chapter, erratum.order
-
-
-def _title(chapter: str) -> str:
-    number, _, topic = chapter.partition("_")
-    return f"{number} · {topic.replace('_', ' ').capitalize()}"
 
 
 def _paragraphs(erratum: Erratum) -> Iterator[str]:
@@ -110,7 +105,7 @@ def _paragraphs(erratum: Erratum) -> Iterator[str]:
     yield f"*Why it is tempting:* {erratum.tempting}"
     yield f"*Right:* {erratum.right}"
     yield f"*Evidence:* {erratum.evidence}" + (f" Test: `{erratum.test}`." if erratum.test else "")
-    place = f"{_title(erratum.chapter)}: {_headings(erratum.chapter)[erratum.section]}"
+    place = f"{title(erratum.chapter)}: {headings(erratum.chapter)[erratum.section]}"
     links = f"[{place}](../../notebooks/{erratum.chapter}.ipynb#{erratum.section})"
     if erratum.exercise:
         links += f", {{ref}}`{erratum.exercise}`"
@@ -121,7 +116,7 @@ def _paragraphs(erratum: Erratum) -> Iterator[str]:
 
 
 @cache
-def _headings(chapter: str) -> dict[str, str]:
+def headings(chapter: str) -> dict[str, str]:
     """The headings of a chapter, by their anchors."""
     path = NOTEBOOKS / f"{chapter}.ipynb"
     texts = [without_code(c.source) for c in read(path).cells if c.cell_type == "markdown"]
@@ -153,7 +148,7 @@ def _entry(item: object, position: int) -> Erratum:
             raise ValueError(f"{name}: field {field!r} {problem}, got {value!r}")
     if not (NOTEBOOKS / f"{item['chapter']}.ipynb").is_file():
         raise ValueError(f"{name}: field 'chapter' must be a chapter, got {item['chapter']!r}")
-    known_sections = _headings(item["chapter"])
+    known_sections = headings(item["chapter"])
     if item["section"] not in known_sections:
         raise ValueError(
             f"{name}: field 'section' must be one of {', '.join(known_sections)}, "

@@ -1,17 +1,22 @@
 """The quiz: statements that are true or false, checked here and rendered for the site.
 
-`quiz.yml` is the single source of the page and of the graded assignment. On the page each
-statement is followed by a fold-out with the answer, which works without a script; `pages.js` puts
-buttons before it and keeps the score.
+`quiz.yml` is the single source of the page and of the graded assignment. On the page the statements
+stand by chapter, each with a fold-out for the answer, which works without a script; `pages.js` puts
+buttons before it, keeps the score and lets a reader choose a chapter. An answer is no opinion:
+`tests/house/quiz_truths.py` computes it, or the misconception that it is drawn from has a source.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 
 import yaml
+
+from book.chapters import CHAPTER, title
+from book.errata import headings
 
 QUIZ = Path(__file__).with_name("quiz.yml")
 
@@ -21,10 +26,17 @@ class Statement:
     """One entry of `quiz.yml`. Texts are MyST Markdown, with inline mathematics in dollars."""
 
     id: str
+    place: str  # where the book treats it: "08_normalization#the-formulas"
     statement: str
     answer: bool
     why: str  # why it is true, or what is right instead
-    erratum: str  # the misconception that it is drawn from
+    erratum: str = ""  # the misconception that it is drawn from, if it is one
+    graded: bool = False  # does the graded assignment ask it?
+
+    @property
+    def chapter(self) -> str:
+        """The stem of the notebook that treats it."""
+        return self.place.partition("#")[0]
 
 
 def load(path: Path = QUIZ) -> list[Statement]:
@@ -48,32 +60,47 @@ def load(path: Path = QUIZ) -> list[Statement]:
 
 
 def _statement(item: object, position: int) -> Statement:
-    known = {f.name: f.type for f in fields(Statement)}
-    if not isinstance(item, dict) or set(item) != set(known):
-        raise ValueError(f"entry {position}: the fields must be {', '.join(known)}, got {item!r}")
+    known = {f.name: f for f in fields(Statement)}
+    needed = {name for name, f in known.items() if f.default is MISSING}
+    if not isinstance(item, dict) or not needed <= set(item) <= set(known):
+        raise ValueError(
+            f"entry {position}: the fields must be {', '.join(sorted(needed))}, and may be "
+            f"{', '.join(sorted(set(known) - needed))}, got {item!r}"
+        )
     name = item["id"]
     for field, value in item.items():
-        kind = bool if field == "answer" else str
+        kind = bool if field in ("answer", "graded") else str
         if not isinstance(value, kind) or value == "":
             raise ValueError(f"{name}: field {field!r} must be a {kind.__name__}, got {value!r}")
     if not re.fullmatch(r"[a-z0-9-]+", name):
         raise ValueError(f"{name}: field 'id' must be like glu-tokens")
-    if not re.fullmatch(r"[EP]-\d+", item["erratum"]):
+    chapter, _, section = item["place"].partition("#")
+    if not CHAPTER.fullmatch(f"{chapter}.ipynb") or not section:
+        raise ValueError(f"{name}: field 'place' must be like 08_normalization#the-formulas")
+    if not re.fullmatch(r"(?:[EP]-\d+)?", item.get("erratum", "")):
         raise ValueError(f"{name}: field 'erratum' must be like E-07, got {item['erratum']!r}")
     return Statement(**item)
 
 
 def as_markdown(path: Path = QUIZ) -> str:
-    """The statements as MyST Markdown; the answer stands in a fold-out under each."""
+    """The statements as MyST Markdown: a heading per chapter, the answers in fold-outs."""
     parts = []
-    for number, one in enumerate(load(path), 1):
-        verdict = "True" if one.answer else "False"
-        see = f"See [{one.erratum}](misconceptions.md#{one.erratum.lower()})."
-        parts.append(
-            f"::::{{container}} tp-quiz tp-{verdict.lower()}\n"
-            f"**{number}.** {one.statement}\n\n"
-            f":::{{dropdown}} Answer\n"
-            f"**{verdict}.** {one.why} {see}\n"
-            f":::\n::::"
-        )
+    number = 0
+    for chapter, group in groupby(load(path), lambda one: one.chapter):
+        # The classes are what the choice of a chapter and the score go by (static/pages.js).
+        parts.append(f"## {title(chapter)}")
+        for one in group:
+            number += 1
+            verdict = "True" if one.answer else "False"
+            section = headings(chapter)[one.place.partition("#")[2]]
+            see = f"[{section}](../../notebooks/{one.place.replace('#', '.ipynb#')})"
+            if one.erratum:
+                see += f" and [{one.erratum}](misconceptions.md#{one.erratum.lower()})"
+            parts.append(
+                f"::::{{container}} tp-quiz tp-{verdict.lower()} tp-ch-{chapter[:2]}\n"
+                f"**{number}.** {one.statement}\n\n"
+                f":::{{dropdown}} Answer\n"
+                f"**{verdict}.** {one.why} See {see}.\n"
+                f":::\n::::"
+            )
     return "\n\n".join(parts) + "\n"

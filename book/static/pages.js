@@ -75,14 +75,31 @@
     target();
   }
 
-  // ---- quiz: two buttons before each answer; the first choice counts
-  function quiz(boxes) {
+  // ---- quiz: a chapter's, or all; two buttons before each answer; the first choice counts
+  function quiz(place, boxes) {
+    const sections = [...new Set(boxes.map((box) => box.closest("section")))];
+    const chapter = make("select", { id: "tp-chapter" }, make("option", { value: "" }, "all chapters"));
+    for (const section of sections) {
+      const value = [...section.querySelector(".tp-quiz").classList].find((c) => c.startsWith("tp-ch-")).slice(6);
+      section.dataset.chapter = value;
+      chapter.append(make("option", { value }, section.querySelector("h2").firstChild.textContent.trim()));
+    }
+    const choose = () => {
+      for (const section of sections) section.hidden = chapter.value !== "" && section.dataset.chapter !== chapter.value;
+      tell();
+    };
+    chapter.addEventListener("input", () => {
+      choose();
+      history.replaceState(null, "", location.pathname + (chapter.value ? `?chapter=${chapter.value}` : ""));
+    });
     const score = make("p", { role: "status", class: "tp-score" });
-    boxes.at(-1).after(score);
+    sections.at(-1).after(score);
     const results = new Map();
     const tell = () => {
-      const right = [...results.values()].filter(Boolean).length;
-      score.textContent = results.size ? `${right} right of ${results.size} answered, ${boxes.length} in all.` : "";
+      const asked = boxes.filter((box) => !box.closest("[hidden]"));
+      const answered = asked.filter((box) => results.has(box));
+      const right = answered.filter((box) => results.get(box)).length;
+      score.textContent = answered.length ? `${right} right of ${answered.length} answered, ${asked.length} in all.` : "";
     };
     for (const [index, box] of boxes.entries()) {
       const truth = box.classList.contains("tp-true");
@@ -104,6 +121,11 @@
       buttons.append(verdict);
       answer.before(buttons);
     }
+    place.append(make("label", { for: chapter.id }, "Chapter", chapter));
+    chapter.value = new URLSearchParams(location.search).get("chapter") || "";
+    if (chapter.selectedIndex < 0) chapter.value = "";
+    place.hidden = false;
+    choose();
   }
 
   // ---- questions: a chapter's, or all; as a list, or as a pile of cards to turn, from which what is known goes
@@ -203,10 +225,10 @@
   const start = () => {
     const place = document.querySelector(".tp-filter");
     const flash = [...document.querySelectorAll(".tp-flash")];
-    if (flash.length) cards(place, flash);
-    else if (place) filter(place);
     const boxes = [...document.querySelectorAll(".tp-quiz")];
-    if (boxes.length) quiz(boxes);
+    if (flash.length) cards(place, flash);
+    else if (boxes.length) quiz(place, boxes);
+    else if (place) filter(place);
     const model = document.querySelector(".tp-xray");
     if (model) xray(model);
   };

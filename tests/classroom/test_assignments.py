@@ -434,29 +434,32 @@ def test_a_question_from_memory_is_a_chapters_exercise_with_a_time(name):
         assert [asked(c)[2] for c in tests] == [0.6, 1.0]
 
 
-def test_the_quiz_is_in_step_with_its_statements():
-    statements = quiz.load()
+def test_the_quiz_asks_the_statements_that_are_graded():
+    statements = {one.id: one for one in quiz.load() if one.graded}
+    tests = [c for c in cells("quiz") if c.kind == "test"]
+    assert {c.grade_id for c in tests} == set(statements)
+    assert [c.points for c in tests] == [5] * len(statements)
     notebook, _ = notebooks.parse(SOURCES["quiz"].read_bytes())
     text = "\n\n".join(c.source for c in notebooks.cells(notebook) if c.type == "text")
-    for number, one in enumerate(statements, 1):
+    for number, test in enumerate(tests, 1):
+        one = statements[test.grade_id]
         assert f"**{number}.** `{one.id}`: {one.statement.strip()}" in text
     assert text.count("\n\n**") - text.count("\n\n**Time") - text.count("\n\n**Rules") - text.count(
         "\n\n**Check"
     ) == len(statements)
-    tests = [c for c in cells("quiz") if c.kind == "test"]
-    assert [(c.grade_id, c.points) for c in tests] == [(s.id, 5) for s in statements]
 
 
 def test_a_wrong_answer_in_the_quiz_is_explained():
     tests = [c for c in cells("quiz") if c.kind == "test"]
-    for one in quiz.load():
-        answers = {s.id: s.answer for s in quiz.load()} | {one.id: not one.answer}
+    graded = [one for one in quiz.load() if one.graded]
+    for one in graded:
+        answers = {s.id: s.answer for s in graded} | {one.id: not one.answer}
         found, _ = run(tests, {"answers": answers})
         wrong = {n: e.hint for n, e in found.items() if e is not None}
         assert list(wrong) == [one.id]
         assert one.why.strip() in wrong[one.id]
     with pytest.raises(WrongAnswerError, match="None"):
-        assignments.require_statement(quiz.load()[0].id, None)
+        assignments.require_statement(graded[0].id, None)
     assert yaml.safe_load(quiz.QUIZ.read_text(encoding="utf-8"))
 
 

@@ -75,7 +75,7 @@ def test_without_the_script_everything_is_there(visitor):
     assert not page.locator(".tp-filter").is_visible()
     page = visitor.open(QUIZ, java_script_enabled=False)
     answers = page.locator(".tp-quiz details")
-    assert answers.count() == 20
+    assert answers.count() == len(quiz.load())
     answers.first.locator("summary").click()
     assert answers.first.get_by_text(quiz.load()[0].why[:30]).is_visible()
     page = visitor.open(CARDS, java_script_enabled=False)
@@ -98,7 +98,10 @@ def test_the_quiz_can_be_taken_by_keyboard(visitor, place):
         assert button.get_attribute("aria-pressed") == "true"
         assert box.locator("details").evaluate("(d) => d.open")
         assert box.locator(".tp-verdict").inner_text() == ("Right." if number < 3 else "Not right.")
-    assert page.locator(".tp-score").inner_text() == "3 right of 4 answered, 20 in all."
+    assert (
+        page.locator(".tp-score").inner_text()
+        == f"3 right of 4 answered, {len(statements)} in all."
+    )
 
 
 def test_only_the_first_answer_counts(visitor):
@@ -108,6 +111,24 @@ def test_only_the_first_answer_counts(visitor):
     for choice in (not truth, truth):
         box.get_by_role("button", name=str(choice), exact=True).click()
     assert page.locator(".tp-score").inner_text().startswith("0 right of 1")
+
+
+def test_the_quiz_of_one_chapter_is_an_address_and_counts_only_its_own(visitor):
+    statements = quiz.load()
+    of_chapter = [one for one in statements if one.chapter == "13_kv_cache"]
+    page = visitor.open(QUIZ + "?chapter=13")
+    assert page.locator(".tp-quiz:visible").count() == len(of_chapter)
+    assert page.locator("h2:visible").count() == 1
+    box = page.locator(".tp-quiz:visible").first
+    box.get_by_role("button", name=str(of_chapter[0].answer), exact=True).click()
+    said = page.locator(".tp-score")
+    assert said.inner_text() == f"1 right of 1 answered, {len(of_chapter)} in all."
+    page.get_by_label("Chapter").select_option("")
+    assert said.inner_text() == f"1 right of 1 answered, {len(statements)} in all."
+    assert page.locator(".tp-quiz:visible").count() == len(statements)
+    page.get_by_label("Chapter").select_option("01")
+    assert said.inner_text() == "", "nothing of that chapter is answered yet"
+    assert page.url.endswith("?chapter=01")
 
 
 def pile(page):
