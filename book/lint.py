@@ -34,6 +34,8 @@ EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?",
 UNLABELLED = re.compile(r"^[`:]{3,}\{math\}|\\begin\{(?:equation|align|gather|multline)\*?\}", re.M)
 # A number with three or more digits that count: it should come out of a cell, not be typed.
 TYPED_NUMBER = re.compile(r"(?<![\w.])\d*\.\d{3,}(?!\.?\w)")
+# A shape such as (*, d) in prose; Markdown takes its star for the start of emphasis.
+BARE_STAR = re.compile(r"\(\*[,)].{0,11}")
 KNOWN_TAGS = {
     "export",
     "witness",
@@ -132,6 +134,11 @@ def _prose(notebook: Any) -> Iterator[str]:
             )
             for number in TYPED_NUMBER.findall(text):
                 yield f"the number {number} is typed into prose; let a cell print it"
+            plain = re.sub(
+                r"^[`:]{3,}.*$|`[^`\n]+`|\$[^$]+\$", "", without_code(cell.source), flags=re.M
+            )
+            for shape in BARE_STAR.findall(plain):
+                yield f"the star of {shape!r} is read as emphasis; write the shape as code"
 
 
 def _cells(notebook: Any) -> Iterator[str]:

@@ -172,6 +172,11 @@ def test_every_kind_of_problem_is_found_and_named(said, cells):
     assert any(said in message for message in messages), messages
 
 
+def test_a_shape_with_a_star_is_code_or_mathematics():
+    said = found(text("The rows of `x`, shape (*, d), and of `y`, shape `(*, d)`, $(*, d)$."))
+    assert said == ["the star of '(*, d), and of' is read as emphasis; write the shape as code"]
+
+
 def test_a_problem_is_reported_once():
     assert len(found(text("$$\ny = xW\n$$"))) == 1
     assert len(found(code("f()", outputs=[ERROR]))) == 1
