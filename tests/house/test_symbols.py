@@ -10,7 +10,7 @@ import yaml
 from book import lint, lint_symbols, symbol_pages
 from book.chapters import ROOT, chapters, read, topic
 from book.formulas.reading import FormulaError
-from book.formulas.symbols import FOLDER, Meaning, occurrences, rows
+from book.formulas.symbols import Meaning, occurrences, rows
 from book.lint import displayed
 
 FORMULAS = {topic(path): displayed(read(path)) for path in chapters()}
@@ -340,20 +340,6 @@ def test_a_row_tells_symbol_meaning_shape_role_and_formulas(tables):
     ]
     row = rf"| $\gamma$ | gain | $(d)$ | learned | {len(labels)}, first {{eq}}`{labels[0]}` |"
     assert row in of_chapter
-
-
-def test_the_letters_that_are_explained_by_hand_are_printed_somewhere():
-    page = (ROOT / "book/pages/notation.md").read_text(encoding="utf-8")
-    assert page.count("<!-- symbols -->") == 1
-    known = {one.key for path in FOLDER.glob("*.yml") for one in rows(path.stem)}
-    written = {re.sub(r"\s", "", key) for key in known}
-    told = page[page.index("## Letters for sizes") : page.index("## Functions")]
-    cells = re.findall(r"^\| \$([^|]*)\$ \|", told, flags=re.M)
-    letters = [one.strip() for cell in cells for one in re.split(r",\\ ", cell)]
-    single = [one for one in letters if not re.search(r"xW|odot|top", one)]
-    assert len(single) > 25
-    missing = [one for one in single if re.sub(r"\s", "", one) not in written]
-    assert missing == []
 
 
 def test_queries_keys_values_and_weights_have_the_colors_of_the_pictures():
