@@ -50,7 +50,7 @@ _PLACES = re.compile(
 NUMBER = re.compile(r"(?<![\w./])\d+(?:,\d{3})*(?:\.\d+)?")
 _CITATION = re.compile(r"\{cite(?::\w+)?\}`[^`]+`")
 # Texts of the book that are no notebooks: file -> their paragraphs.
-_DATA = ("errata.yml", "glossary.yml", "quiz.yml")
+_DATA = ("errata/*.yml", "glossary.yml", "quiz.yml")
 
 
 def prose(markdown: str) -> str:
@@ -157,14 +157,18 @@ def pages() -> dict[str, str]:
         path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
         for path in [*sorted((ROOT / "book/pages").glob("*.md")), ROOT / "README.md"]
     }
-    for name in _DATA:
-        found[f"book/{name}"] = "\n\n".join(_strings(_data(name)))
+    for path in _data():
+        found[str(path.relative_to(ROOT))] = "\n\n".join(_strings(_content(path)))
     return found
 
 
-def _data(name: str) -> Any:
+def _data(*patterns: str) -> list[Path]:
+    return sorted(p for pattern in patterns or _DATA for p in (ROOT / "book").glob(pattern))
+
+
+def _content(path: Path) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load((ROOT / "book" / name).read_text(encoding="utf-8"), loader)
+    return yaml.load(path.read_text(encoding="utf-8"), loader)
 
 
 def _strings(data: Any) -> Iterator[str]:
@@ -181,7 +185,8 @@ def _strings(data: Any) -> Iterator[str]:
 
 def used() -> set[str]:
     """The facts that some page or some code of the book takes."""
-    texts = [*pages().values(), *(str(e.get("evidence")) for e in _data("errata.yml"))]
+    entries = [entry for path in _data("errata/*.yml") for entry in _content(path)]
+    texts = [*pages().values(), *(str(entry.get("evidence")) for entry in entries)]
     notebooks = [*chapters(), *sorted((ROOT / "notebooks/assignments").glob("*/*.ipynb"))]
     code = [p.read_text(encoding="utf-8") for p in sorted((ROOT / "book").rglob("*.py"))]
     for path in notebooks:  # as JSON: nbformat would validate what `problems` has read before

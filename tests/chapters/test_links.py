@@ -17,6 +17,7 @@ TEXTS = {
     path.relative_to(ROOT).as_posix(): {"": path.read_text(encoding="utf-8")}
     for path in (
         *sorted((ROOT / "book").glob("*.yml")),
+        *sorted((ROOT / "book/errata").glob("*.yml")),
         *sorted((ROOT / "book/pages").glob("*.md")),
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",

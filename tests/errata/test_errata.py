@@ -1,14 +1,15 @@
 """The misconceptions: every entry is well formed, tested or cited, and links to what exists."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from book.chapters import NOTEBOOKS, ROOT, read, slug
-from book.errata import ERRATA, as_markdown, load
+from book.chapters import NOTEBOOKS, ROOT, chapters, read, slug, title
+from book.errata import as_markdown, for_chapter, listed, load, write
 from book.facts import LINK, shown
 from book.facts import load as load_facts
 
@@ -57,9 +58,15 @@ def markdown(chapter):
 
 
 def test_ids_are_unique_and_sorted():
-    ids = [item["id"] for item in yaml.safe_load(ERRATA.read_text(encoding="utf-8"))]
+    ids = [entry.id for entry in load()]
     assert len(ids) > 30
     assert ids == sorted(set(ids), key=lambda i: (i[0], int(i[2:])))
+
+
+@pytest.mark.parametrize("path", chapters(), ids=lambda path: path.stem)
+def test_a_chapter_lists_what_a_reader_may_believe(path):
+    assert listed(path) == for_chapter(path.stem), "run: python -m book.errata"
+    assert for_chapter(path.stem).count("\n- ") >= 2
 
 
 def test_every_named_test_exists_and_every_test_has_its_entry():
@@ -199,23 +206,26 @@ def test_one_digit_is_a_rounding_of_what_was_computed_only():
 
 def test_the_page_has_a_place_for_the_entries_and_a_heading_for_each():
     assert PAGE.read_text(encoding="utf-8").count("<!-- errata -->") == 1
-    page = as_markdown().splitlines()
+    page = as_markdown()
+    for entry in ENTRIES.values():
+        assert f"\n\n**{entry.title}** ({entry.severity})\n\n" in page
+    page = page.splitlines()
     chapters = sorted({e.chapter for e in ENTRIES.values()})
     assert [line[:5] for line in page if line.startswith("## ")] == [
         f"## {c[:2]}" for c in chapters
     ]
     assert sorted(line[4:] for line in page if line.startswith("### ")) == sorted(ENTRIES)
     assert "### E-58" in page
-    place = "[09 · Residual: Further](../../notebooks/09_residual.ipynb#further)"
+    place = ": Where ε goes](../../notebooks/08_normalization.ipynb#where-ε-goes)"
     assert place in "".join(page)
 
 
 GOOD = {
     "id": "E-07",
     "severity": "wrong",
-    "chapter": "08_normalization",
     "section": "what-it-costs",
     "title": "t",
+    "belief": "b.",
     "claim": "c",
     "tempting": "m",
     "right": "r, see {cite:t}`b2020`",
@@ -226,21 +236,47 @@ GOOD = {
 }
 
 
-def written(path, *entries):
+def written(folder, *entries):
+    path = folder / "08_normalization.yml"
     path.write_text(yaml.safe_dump(list(entries)), encoding="utf-8")
-    return path
+    return folder
 
 
 def test_a_good_entry_is_read_and_rendered(tmp_path):
-    path = written(tmp_path / "good.yml", GOOD, {**GOOD, "id": "P-1", "test": None})
-    first, second = load(path)
+    slip = {**GOOD, "id": "P-1", "test": None, "belief": None}
+    folder = written(tmp_path, GOOD, slip)
+    first, second = load(folder)
     assert (first.slug, second.slug) == ("e-07", "p-1")
     assert first.citations == ("a2019", "b2020")
     assert second.test is None
     opening = "::::{container} tp-erratum tp-ch-08 tp-sev-wrong"
-    expected = f"## 08 · Normalization\n\n### E-07\n\n{opening}\n\n**t** (wrong)\n\n"
-    assert as_markdown(path).startswith(expected)
-    assert "*Source:* {cite:t}`a2019`, section 2." in as_markdown(path)
+    expected = f"## {title('08_normalization')}\n\n### E-07\n\n{opening}\n\n**t** (wrong)\n\n"
+    assert as_markdown(folder).startswith(expected)
+    assert "*Source:* {cite:t}`a2019`, section 2." in as_markdown(folder)
+    # A chapter lists what may be believed, not the slip of a paper; others may list it too.
+    [line] = for_chapter("08_normalization", folder).splitlines()[2:]
+    assert line == "- *b.* t: [E-07](../book/pages/misconceptions.md#e-07)."
+    assert line not in for_chapter("09_residual", folder)
+    written(tmp_path, {**GOOD, "also": ["09_residual"]})
+    assert line in for_chapter("09_residual", folder)
+
+
+def test_what_readers_may_believe_comes_before_slips(tmp_path):
+    slip = {**GOOD, "id": "E-06", "test": "test_e06_it", "belief": None}
+    page = as_markdown(written(tmp_path, slip, GOOD))
+    assert page.index("### E-07") < page.index("### E-06")
+
+
+def test_the_list_of_a_chapter_is_written_and_nothing_else_changes(tmp_path):
+    path = tmp_path / "08_normalization.ipynb"
+    path.write_bytes((NOTEBOOKS / path.name).read_bytes())
+    assert not write(path)
+    before = path.read_text(encoding="utf-8")
+    line = for_chapter(path.stem).splitlines()[2]
+    path.write_text(before.replace(json.dumps(line)[1:-1], "- Another line."), encoding="utf-8")
+    assert listed(path) != for_chapter(path.stem)
+    assert write(path)
+    assert path.read_text(encoding="utf-8") == before
 
 
 @pytest.mark.parametrize(
@@ -248,8 +284,9 @@ def test_a_good_entry_is_read_and_rendered(tmp_path):
     [
         ("id", "E7"),
         ("severity", "grave"),
-        ("chapter", "normalization"),
-        ("chapter", "88_normalization"),
+        ("chapter", "08_normalization"),
+        ("belief", ""),
+        ("title", "It ends."),
         ("section", "conclusion"),
         ("title", ""),
         ("claim", None),
@@ -258,20 +295,21 @@ def test_a_good_entry_is_read_and_rendered(tmp_path):
         ("test", "test_e08_of_another_entry"),
         ("source", "a2019"),
         ("exercise", "layer-norm"),
+        ("also", ["88_residual"]),
         ("colour", "red"),
     ],
 )
 def test_a_bad_field_is_named(tmp_path, field, value):
-    path = written(tmp_path / "bad.yml", {**GOOD, field: value})
+    folder = written(tmp_path, {**GOOD, field: value})
     with pytest.raises(ValueError, match=rf"^E-?0?7: field '{field}'"):
-        load(path)
+        load(folder)
 
 
 @pytest.mark.parametrize("field", GOOD)
 def test_a_missing_field_is_named(tmp_path, field):
-    path = written(tmp_path / "bad.yml", {k: v for k, v in GOOD.items() if k != field})
+    folder = written(tmp_path, {k: v for k, v in GOOD.items() if k != field})
     with pytest.raises(ValueError, match=f"field '{field}' is missing"):
-        load(path)
+        load(folder)
 
 
 @pytest.mark.parametrize(
@@ -285,11 +323,16 @@ def test_a_missing_field_is_named(tmp_path, field):
 )
 def test_a_bad_list_is_refused(tmp_path, entries, message):
     with pytest.raises(ValueError, match=message):
-        load(written(tmp_path / "bad.yml", *entries))
+        load(written(tmp_path, *entries))
 
 
 def test_a_file_that_is_no_list_is_refused(tmp_path):
-    path = tmp_path / "bad.yml"
-    path.write_text("id: E-07\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"bad.yml: expected a list"):
-        load(path)
+    (tmp_path / "08_normalization.yml").write_text("id: E-07\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"08_normalization.yml: expected a list"):
+        load(tmp_path)
+
+
+def test_a_file_of_no_chapter_is_refused(tmp_path):
+    (tmp_path / "normalization.yml").write_text("[]\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"normalization.yml: the file must have the name of a"):
+        load(tmp_path)

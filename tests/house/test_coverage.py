@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 import yaml
 
+from book import errata
 from book.chapters import ROOT, chapters, read, slug, without_code
 
 COVERAGE = yaml.safe_load((ROOT / "book" / "coverage.yml").read_text(encoding="utf-8"))
@@ -50,7 +51,6 @@ def test_nothing_waits_for_a_chapter_that_is_there():
 
 
 def test_every_erratum_has_its_entry_or_waits_for_its_chapter():
-    entries = yaml.safe_load((ROOT / "book" / "errata.yml").read_text(encoding="utf-8"))
-    have, waiting = {e["id"] for e in entries}, set(COVERAGE["errata_open"])
+    have, waiting = {entry.id for entry in errata.load()}, set(COVERAGE["errata_open"])
     assert have | waiting == ERRATA
     assert not have & waiting
