@@ -1,6 +1,8 @@
 """The glossary: sorted, without double forms, and linked from the first use of each term."""
 
+import itertools
 import re
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -8,7 +10,7 @@ from docutils import nodes
 from making import notebook as notebook_of
 from making import text
 
-from book import glossary
+from book import glossary, notation
 from book.chapters import chapters, read, slug, without_code
 
 TERMS = glossary.load()
@@ -128,3 +130,112 @@ def test_a_bad_entry_is_named(tmp_path, items, message):
     path.write_text(yaml.safe_dump(items), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         glossary.load(path)
+
+
+# ---------------------------------------------------------------- the Chinese terms
+
+# What is said in English -> the characters that say it, for words that are often exchanged. Both
+# ways: a term with the word has the characters, and a term with the characters has the word.
+PAIRS = {
+    r"normali[sz]|[Nn]orm\b": "归一化",  # not 正则化, which is regularization, nor 标准化
+    r"encod(er|ing)|UTF-8": "编码",
+    r"decod": "解码",
+    r"embedding": "嵌入",
+    r"token(?!iz)": "词元",
+    r"tokenizer": "分词",
+    r"activation": "激活",
+    r"(activation|distribution) function|sigmoid": "函数",
+    r"patching": "修补",
+    r"weights?\b": "权重",
+    r"attention|ALiBi": "注意力",
+    r"[Pp]ost-": "^后",
+    r"[Pp]re-|prefill|warm-up|feed-forward": "预|前",
+    r"head": "头",
+    r"mask": "掩码",
+    r"bias|ALiBi": "偏",
+    r"connection": "连接",
+    r"stream": "流",
+    r"position": "位置",
+    r"self-": "自",
+    r"cross-": "交叉",
+    r"multi-head": "多头",
+    r"multi-query": "多查询",
+    r"grouped": "分组",
+    r"quer(y|ies)|QK": "查询",
+    r"\bkeys?\b|\bKV\b|QK": "键",
+    r"overflow": "上溢",
+    r"underflow": "下溢",
+    r"causal": "因果",
+    r"padding": "填充掩码",
+    r"interpolation": "插值",
+    r"extrapolation": "外推",
+    r"gate": "门控",
+    r"feed-forward": "前馈",
+    r"residual": "残差",
+    r"batch normalization": "批归一化",
+    r"layer normalization": "层归一化",
+    r"decay": "衰减",
+    r"warm-up": "预热",
+    r"clipping": "裁剪",
+    r"accumulation": "累积",
+    r"gradient": "梯度",
+    r"entropy": "熵",
+    r"likelihood": "似然",
+    r"perplexity": "困惑度",
+    r"sampling|top-p": "采样",
+    r"greedy": "贪心",
+    r"beam": "束",
+    r"latent": "潜在",
+    r"mean": "均值",
+    r"variance": "方差",
+    r"standard deviation": "标准差",
+    r"gain": "缩放",
+    r"offset": "平移",
+    r"up-projection": "升维",
+    r"down-projection": "降维",
+    r"loss": "损失",
+    r"learning rate": "学习率",
+}
+# What has the characters for another reason.
+OTHERWISE = {
+    ("learning rate", "warm-up"),  # 学习率预热: the warm-up of the learning rate
+    ("token(?!iz)", "vocabulary"),
+    ("gate", "SwiGLU"),
+    # The field calls it an encoding in Chinese.
+    ("encod(er|ing)|UTF-8", "rotary position embedding"),
+    ("embedding", "rotary position embedding"),
+    ("encod(er|ing)|UTF-8", "byte-pair encoding"),
+}
+
+
+def exchanged(terms):
+    """Pairs of a word and a term whose English and Chinese do not agree on it."""
+    for word, characters in PAIRS.items():
+        for one in terms:
+            english = any(re.search(word, form) for form in (one.term, *one.also))
+            if english != bool(re.search(characters, one.zh)) and (word, one.term) not in OTHERWISE:
+                yield word, one.term
+
+
+def test_chinese_terms_that_are_often_exchanged_are_the_right_ones():
+    assert list(exchanged(TERMS)) == []
+    for letter in (row for table in notation.load() for row in table.rows):
+        for word, characters in PAIRS.items():
+            told = f"{letter.symbol} {letter.meaning}"
+            if re.search(characters, letter.zh) and "softmax" not in letter.symbol:
+                assert re.search(word, told), (letter.symbol, letter.zh)
+
+
+def test_terms_with_each_others_chinese_are_noticed():
+    planted = 0
+    for a, b in itertools.combinations([t for t in TERMS if _in_a_pair(t)], 2):
+        if abs(len(a.zh) - len(b.zh)) > 1 or {a.zh, b.zh} <= {"潜在向量"}:
+            continue
+        swapped = [replace(a, zh=b.zh), replace(b, zh=a.zh)]
+        planted += 1
+        assert list(exchanged(swapped)), f"{a.term} is called {b.zh}, {b.term} {a.zh}"
+    assert planted > 200
+
+
+def _in_a_pair(term):
+    return any(re.search(characters, term.zh) for characters in PAIRS.values())
