@@ -14,8 +14,8 @@ __all__ = [
     "softmax",
     "logsumexp",
     "log_softmax",
-    "cross_entropy",
     "softmax_backward",
+    "cross_entropy",
     "online_softmax",
 ]
 
@@ -105,6 +105,34 @@ def log_softmax(x: Tensor, dim: int) -> Tensor:
     return (h - torch.exp(h).sum(dim, keepdim=True).log()).to(x.dtype)
 
 
+# From notebooks/03_softmax.ipynb#backwards-without-the-matrix
+# Library version: adds shapes that are checked, and float32 for half precision.
+def softmax_backward(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
+    """The gradient of softmax with respect to the scores, without the Jacobian.
+
+    Args:
+        grad_out: gradient of the loss with respect to the weights, the shape of `p`.
+        p: the weights, as returned by `softmax`.
+        dim: the dimension along which they add up to one.
+
+    Returns:
+        The shape and dtype of `p`.
+
+    Raises:
+        ValueError: if the shapes differ, `dim` does not exist or is empty, or on an
+            integer dtype.
+
+    Source: chapter 03, eq-softmax-backward.
+    """
+    if grad_out.shape != p.shape:
+        raise ValueError(
+            f"grad_out must have shape {tuple(p.shape)}, got {tuple(grad_out.shape)}"
+        )
+    _check_dim("p", p, dim)
+    g, w = _widened("grad_out", grad_out), _widened("p", p)
+    return (w * (g - (g * w).sum(dim, keepdim=True))).to(p.dtype)
+
+
 # From notebooks/03_softmax.ipynb#label-smoothing
 # Library version: adds positions that do not count, reductions, and messages.
 def cross_entropy(
@@ -164,34 +192,6 @@ def cross_entropy(
     if reduction != "none":
         loss = loss.sum() / counts.sum() if reduction == "mean" else loss.sum()
     return loss.to(logits.dtype)
-
-
-# From notebooks/03_softmax.ipynb#backwards-without-the-matrix
-# Library version: adds shapes that are checked, and float32 for half precision.
-def softmax_backward(grad_out: Tensor, p: Tensor, dim: int) -> Tensor:
-    """The gradient of softmax with respect to the scores, without the Jacobian.
-
-    Args:
-        grad_out: gradient of the loss with respect to the weights, the shape of `p`.
-        p: the weights, as returned by `softmax`.
-        dim: the dimension along which they add up to one.
-
-    Returns:
-        The shape and dtype of `p`.
-
-    Raises:
-        ValueError: if the shapes differ, `dim` does not exist or is empty, or on an
-            integer dtype.
-
-    Source: chapter 03, eq-softmax-backward.
-    """
-    if grad_out.shape != p.shape:
-        raise ValueError(
-            f"grad_out must have shape {tuple(p.shape)}, got {tuple(grad_out.shape)}"
-        )
-    _check_dim("p", p, dim)
-    g, w = _widened("grad_out", grad_out), _widened("p", p)
-    return (w * (g - (g * w).sum(dim, keepdim=True))).to(p.dtype)
 
 
 # From notebooks/03_softmax.ipynb#softmax-in-one-pass

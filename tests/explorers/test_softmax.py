@@ -15,19 +15,20 @@ from .reading import Seen, check_explorer, says
 @check_explorer("explore-temperature", {"temperature": "0.5", "first score": "1"})
 def test_temperature_and_a_first_score():
     grid = np.arange(-4, 8.01, 0.25)
-    entropies, norms = [], []
+    entropies, slopes = [], []
     for first in grid:
         scores = torch.tensor([first, 1, 0.5, 0, -1]) / 0.5
         entropies.append(Categorical(logits=scores).entropy().item())
-        norms.append(torch.linalg.matrix_norm(jacobian(lambda z: z.softmax(0), scores), 2).item())
+        slope = jacobian(lambda z: (z / 0.5).softmax(0), 0.5 * scores)
+        slopes.append(torch.linalg.matrix_norm(slope, 2).item())
     p = torch.softmax(torch.tensor([1, 1, 0.5, 0, -1]) / 0.5, 0)
     there = grid.tolist().index(1)
     share = np.array(entropies) / math.log(5)
     return Seen(
         says(
             "Temperature {}, first score {}: its weight is {}, the entropy is {} of at most {}, "
-            "and ‖J‖₂ is {} of at most {}",
-            *(0.5, 1, p[0], entropies[there], math.log(5), norms[there], 0.5),
+            "and the slope ‖J‖₂/τ is {} of at most {}",
+            *(0.5, 1, p[0], entropies[there], math.log(5), slopes[there], 1.0),
         ),
         Bars("weights", list("12345"), {"p": p}, "entry", "weight"),
         Lines(
@@ -35,7 +36,7 @@ def test_temperature_and_a_first_score():
             grid,
             {
                 "entropy / ln 5": share,
-                "2 ‖J‖₂": 2 * np.array(norms),
+                "slope · 2τ": np.array(slopes),
                 "this entropy": np.where(grid == 1, share, np.nan),
             },
             "first score",
@@ -137,25 +138,38 @@ def test_what_a_wrong_belief_costs():
     )
 
 
-@check_explorer("explore-online", {"blocks seen": "2", "keys in a block": "2"})
-def test_four_scores_in_two_blocks():
-    scores, values = np.array([1, 3, 0, 5, 4, 2]), np.array([4, 1, 2, 3, 0, 5])
-    m, s, o = 3, np.exp(1 - 3) + 1, 4 * np.exp(1 - 3) + 1
-    s, o = s * np.exp(3 - 5) + np.exp(0 - 5) + 1, o * np.exp(3 - 5) + 2 * np.exp(0 - 5) + 3
-    m = 5
+@check_explorer("explore-online", {"keys read": "4", "from the": "right"})
+def test_four_keys_from_the_right():
+    scores, values = np.array([1, 3, 2, 5, 4, 2]), np.array([4, 1, 2, 3, 0, 5])
+    s, o = 1.0, 5.0  # after key 6, from its score of 2
+    s, o = s * np.exp(2 - 4) + 1, o * np.exp(2 - 4)  # after key 5, from its score of 4
+    s, o = s * np.exp(4 - 5) + 1, o * np.exp(4 - 5) + 3  # after key 4, from its score of 5
+    s, o = s + np.exp(2 - 5), o + 2 * np.exp(2 - 5)  # key 3 changes no maximum
     whole = np.exp(scores - 5)
+    weights = np.where(np.arange(6) < 2, np.nan, whole)
+
+    def worked(row, key):
+        if row < 2 or key < 2:
+            return f"key {key + 1}: score {scores[key]}, value {values[key]}"
+        power = f"e^({scores[key]} − 5) = {whole[key]:.3f}"
+        times = f"{power}, times {values[key]} is {whole[key] * values[key]:.3f}"
+        return power if row == 2 else times
+
     return Seen(
         says(
-            "After {} of 6 scores: m = {}, s = {}, o = {}; the average so far is o/s = {}. The "
-            "whole row gives {}",
-            *(4, m, s, o, o / s, (whole * values).sum() / whole.sum()),
+            "{} of {} keys read from the right: m = {}, s = {}, o = {}, and the average so far is "
+            "o/s = {}. The last key multiplied what came before by {}. The whole row gives {}",
+            *(4, 6, 5, s, o, o / s, 1.0, (whole * values).sum() / whole.sum()),
         ),
-        Bars("scores", list("123456"), {"score": scores}, "key", "score"),
-        Bars(
-            "exponentials, from the largest score so far",
-            list("123456"),
-            {"e to the power of z − m": [*whole[:4], 0, 0]},
-            "key",
-            "",
+        Grid(
+            "what is known of each key: touch a number",
+            np.array([scores, values, weights, weights * values]),
+            ["score z", "value v", "e^(z − m)", "times v"],
+            [f"key {k}" for k in range(1, 7)],
+            text=lambda x: f"{x:.0f}" if x % 1 == 0 else f"{x:.3f}",
+            detail=worked,
+            limits=(0, 5),
+            empty="·",
         ),
+        Bars("carried along", ["m", "s", "o", "o/s"], {"so far": [5, s, o, o / s]}, "", ""),
     )

@@ -5,9 +5,10 @@ import math
 import torch
 import torch.nn.functional as F
 
+from book.checkers.softmax.loss import LOSSES
 from book.formulas.relations import Call
 
-from .texts import Code, Entries, Formula, LeftOut, draw, oracle, row
+from .texts import Code, Entries, Formula, LeftOut, draw, oracle
 
 SCORES = draw(5)
 P = SCORES.softmax(-1)
@@ -22,47 +23,6 @@ def backward():
     dp = draw(5, seed=1)
     dz = oracle("softmax.softmax_backward")(dp, P, -1)
     return {"dp": dp, "p": P, "J": jacobian(SCORES), "dz": dz}
-
-
-def absolute(p):
-    return {"p": p, "A": jacobian(p.log()).abs()}
-
-
-def eigenpair(p):
-    """An eigenvector, the row with its largest entry, its eigenvalue, and the matrix."""
-    matrix = jacobian(p.log())
-    values, vectors = torch.linalg.eigh(matrix)
-    v = vectors[:, -1]
-    return {"J": matrix, "v": v, r"\lambda": values[-1]}, int(v.abs().argmax())
-
-
-def largest_entry():
-    symbols, j = eigenpair(P)
-    halves = torch.full((5,), 1e-300, dtype=torch.float64)
-    halves[[j, j - 1]] = 0.5
-    even, _ = eigenpair(halves)
-    return Call(symbols, ranges={"j": [j]}, tight=[even])
-
-
-def at_the_largest_entry(*names):
-    symbols, j = eigenpair(P)
-    return Call({name: symbols[name] for name in names}, ranges={"j": [j]})
-
-
-def row_sums():
-    def bound(p):
-        sums = absolute(p)["A"].sum(-1)
-        return {"p": p, "r": sums, "n": oracle("softmax.norm_bound")(p)}
-
-    return Call(bound(P), tight=[bound(row(0.2, 0.5, 0.3))])
-
-
-def one_large_weight():
-    def bound(p):
-        return {"p": p, r"p_\max": p.max(), "m": int(p.argmax()),
-                "r": oracle("softmax.norm_bound")(p)}  # fmt: skip
-
-    return Call(bound(row(0.1, 0.62, 0.28)), tight=[bound(row(0.3, 0.7))])
 
 
 def smoothed():
@@ -85,12 +45,11 @@ def rescaled():
             "m_1": first.max(), "m": m}  # fmt: skip
 
 
-def double_softmax(which, weights):
-    """The loss of the reference at these weights, for two numbers of classes."""
-    made = [
-        {**E, "d": d, r"\ell": oracle("softmax.double_softmax_range")(d)[which], **weights(d)}
-        for d in (5, 7)
-    ]
+def double_softmax(weights):
+    """The loss of torch at these weights taken for scores, for two numbers of classes."""
+    made = [{**E, "d": d, **weights(d)} for d in (5, 7)]
+    for m in made:
+        m[r"\ell"] = F.cross_entropy(m["p"], torch.tensor(m["c"]))
     return Call(made[0], draws=made[1:])
 
 
@@ -142,46 +101,6 @@ ENTRIES: Entries = {
         claim=r"e^{(@0+@1)/2}=n",
         says=("to the power of their mean",),
     ),
-    ("ex-softmax-norm", "|J|"): LeftOut("names the matrix of absolute values"),
-    ("ex-softmax-norm", "|v|"): LeftOut("names the row of absolute values"),
-    ("ex-softmax-norm", r"|\lambda|"): LeftOut("names the absolute value of an eigenvalue"),
-    ("ex-softmax-norm", "p_j(1-p_j)", "p_jp_k"): Formula(
-        lambda: absolute(P),
-        claim=r"A_{jk}=\begin{cases}@0&\text{if }j=k\\@1&\text{otherwise}\end{cases}",
-        says=("on the diagonal and", "elsewhere"),
-    ),
-    ("ex-softmax-norm", r"\sum_{k\ne j}p_k=1-p_j"): Formula(lambda: {"p": P}),
-    ("ex-softmax-norm", r"Jv^\top=\lambda v^\top"): Formula(lambda: eigenpair(P)[0]),
-    ("ex-softmax-norm", "|v_j|"): Formula(
-        lambda: Call(
-            {**at_the_largest_entry("v").symbols, "n": eigenpair(P)[0]["v"].abs().max()},
-            ranges=largest_entry().ranges,
-        ),
-        claim="n=@0",
-    ),
-    (
-        "ex-softmax-norm",
-        r"|\lambda||v_j|=|\sum_kJ_{jk}v_k|\le|v_j|\sum_k|J_{jk}|",
-    ): Formula(largest_entry),
-    ("ex-softmax-norm", r"v_j\ne0"): Formula(
-        lambda: at_the_largest_entry("v"),
-        true={r"v_{j+1}\ne0": "another entry of this vector", r"v_j\ne{1}": "a unit vector's"},
-    ),
-    ("ex-softmax-norm", r"2p_j(1-p_j)=\frac12-\frac12(1-2p_j)^2\le\frac12"): Formula(
-        row_sums, claim=r"n=\max_jr_j,\qquad r_j=@0", says=("The row sum is",)
-    ),
-    ("ex-softmax-norm", r"p_\max\le\frac12", "p(1-p)", r"\frac12"): Formula(
-        lambda: Call(
-            {"p": 0.45, "f": lambda p: p - p * p}, draws=[{"p": 0.1}, {"p": 0.6}, {"p": 0.55}]
-        ),
-        claim=r"f(p)=@1,\qquad f'(p)>0\iff p<@2",
-        says=("rises up to",),
-    ),
-    ("ex-softmax-norm", r"p_\max>\frac12", r"1-p_\max"): Formula(
-        one_large_weight,
-        claim=r"p_j\le@1\text{ for }j\ne m,\qquad r=2p_\max(@1)\text{ for }@0",
-        says=("the others are at most",),
-    ),
     (
         "ex-softmax-cross-entropy",
         "F.cross_entropy(logits, target, label_smoothing=label_smoothing)",
@@ -200,22 +119,35 @@ ENTRIES: Entries = {
         r"\sum_jq_jz_j=(1-\varepsilon)z_c+\varepsilon\operatorname{mean}(z)",
     ): Formula(smoothed),
     ("ex-softmax-merge", "e^{m_1-m}"): Formula(rescaled, claim="s'=@0s_1"),
+    ("ex-softmax-norm", "torch.func.jacrev(lambda t: t.softmax(0))(z)"): Code(
+        lambda: ({"z": SCORES}, torch.diag(P) - torch.outer(P, P)),
+        ("torch.func.jacrev(lambda t: t.softmax(0))(2 * z)",),
+    ),
+    ("ex-softmax-norm", "torch.linalg.matrix_norm(J, 2)"): Code(
+        lambda: ({"J": jacobian(SCORES)}, torch.linalg.eigvalsh(jacobian(SCORES))[-1]),
+        ("torch.linalg.matrix_norm(J)", "torch.linalg.matrix_norm(J, 1)"),
+    ),
+    ("ex-softmax-norm", r"\lVert J\rVert_2"): LeftOut("names the norm that is measured"),
+    ("ex-softmax-twice", r"-\ln(p_c+10^{-9})"): Formula(
+        lambda: {
+            "p": P,
+            "c": 2,
+            r"\ell": LOSSES["ln(p + 1e-9)"][0](P.log()[None], torch.tensor([2])),
+        },
+        claim=r"\ell=@0",
+    ),
+    ("ex-softmax-norm", r"\frac16"): Formula(
+        lambda: {"n": torch.linalg.matrix_norm(jacobian(torch.zeros(6, dtype=P.dtype)), 2)},
+        claim="n=@0",
+        says=("reaches only",),
+    ),
     ("ex-softmax-twice", r"\ln\sum_ke^{p_k}-p_c"): Formula(
         lambda: {**E, "p": P, "c": 2, r"\ell": F.cross_entropy(P, torch.tensor(2))},
         claim=r"\ell=@0",
         says=("The loss is",),
     ),
-    ("ex-softmax-twice", "p_c=1", r"\ln(e+d-1)-1"): Formula(
-        lambda: double_softmax(0, lambda d: {"p": one_hot(3, d), "c": 3}),
-        claim=r"\ell=@1\text{ for }@0",
-    ),
-    ("ex-softmax-twice", r"\ln d"): Formula(
-        lambda: Call({"d": 5, r"\ell": oracle("softmax.double_softmax_range")(5)[1]}),
-        claim=r"\ell=@0",
-        says=("with equal weights",),
-    ),
     ("ex-softmax-twice", "p_k=1", r"k\ne c", r"\ln(e+d-1)"): Formula(
-        lambda: double_softmax(2, lambda d: {"p": one_hot(1, d), "k": 1, "c": 3}),
+        lambda: double_softmax(lambda d: {"p": one_hot(1, d), "k": 1, "c": 3}),
         claim=r"\ell=@2\text{ for }@0,\ @1",
         true={
             rf"\ell=\ln(e+d-1)\text{{ for }}p_k=1,\ {{{other}}}\ne c": "differs from c too"
@@ -237,7 +169,8 @@ ENTRIES: Entries = {
         r"\ln(e+d-1)-1",
     ): Formula(
         lambda: Call(
-            {**E, "d": 100, r"\ell": oracle("softmax.double_softmax_range")(100)[0]}, approx=0.002
+            {**E, "d": 100, r"\ell": F.cross_entropy(one_hot(2, 100), torch.tensor(2))},
+            approx=0.002,
         ),
         claim=r"\ell=@1\approx3.62\text{ for }@0",
         says=("that is 3.62",),

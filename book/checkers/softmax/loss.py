@@ -1,4 +1,4 @@
-"""The loss: cross-entropy with label smoothing, and the range of a double softmax."""
+"""The loss: cross-entropy with label smoothing, and a test for a double softmax."""
 
 from __future__ import annotations
 
@@ -140,86 +140,151 @@ CROSS_ENTROPY = Exercise(
 )
 
 
-# --- double_softmax_range -------------------------------------------------------------------------
+# --- double_softmax -------------------------------------------------------------------------------
+
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def _double_softmax_range(num_classes: int) -> tuple[float, float, float]:
-    right, wrong = F.one_hot(torch.tensor([0, 1]), num_classes).double()
-    equal = torch.full((num_classes,), 1 / num_classes, dtype=torch.float64)
-    losses = [F.cross_entropy(p, torch.tensor(0)).item() for p in (right, equal, wrong)]
-    return losses[0], losses[1], losses[2]
-
-
-def _range_from_floor(num_classes: int) -> tuple[float, float, float]:
-    lowest = math.log1p((num_classes - 1) / math.e)
-    return lowest, math.log(num_classes), lowest + 1
-
-
-def _range_with(
+def _loss(
     *,
-    lowest: Callable[[int], float] = lambda d: math.log(math.e + d - 1) - 1,
-    equal: Callable[[int], float] = lambda d: math.log(d),
-    highest: Callable[[int], float] = lambda d: math.log(math.e + d - 1),
+    first: Callable[[Tensor], Tensor] = lambda z: z,
+    smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Loss:
+    """Somebody's cross-entropy; `first` is what is done to the scores before it."""
+    return lambda scores, target: F.cross_entropy(
+        first(scores), target, label_smoothing=smoothing, reduction=reduction
+    )
+
+
+def _never_infinite(scores: Tensor, target: Tensor) -> Tensor:
+    right = scores.softmax(1).gather(1, target[:, None])
+    return -(right + 1e-9).log().mean()
+
+
+def _softmax_first(scores: Tensor) -> Tensor:
+    return scores.softmax(1)
+
+
+# name -> a loss and its number of classes
+LOSSES: dict[str, tuple[Loss, int]] = {
+    "the scores": (_loss(), 10),
+    "the scores, two classes": (_loss(), 2),
+    "the scores, 1,000 classes": (_loss(), 1000),
+    "summed": (_loss(reduction="sum"), 10),
+    "smoothed by 0.1": (_loss(smoothing=0.1), 100),
+    "smoothed by 0.9, two classes": (_loss(smoothing=0.9), 2),
+    "temperature 10": (_loss(first=lambda z: z / 10), 100),
+    "temperature 0.1": (_loss(first=lambda z: z / 0.1), 10),
+    "log_softmax first, which changes nothing": (_loss(first=lambda z: z.log_softmax(1)), 10),
+    "ln(p + 1e-9)": (_never_infinite, 10),
+    "ln(p + 1e-9), 1,000 classes": (_never_infinite, 1000),
+    "softmax first": (_loss(first=_softmax_first), 10),
+    "softmax first, two classes": (_loss(first=_softmax_first), 2),
+    "softmax first, 1,000 classes": (_loss(first=_softmax_first), 1000),
+    "softmax first, summed": (_loss(first=_softmax_first, reduction="sum"), 100),
+    "softmax first, smoothed by 0.1": (_loss(first=_softmax_first, smoothing=0.1), 10),
+    "softmax first, smoothed by 0.9": (_loss(first=_softmax_first, smoothing=0.9), 2),
+    "softmax first, temperature 10": (_loss(first=lambda z: (z / 10).softmax(1)), 10),
+    "softmax first, temperature 0.1": (_loss(first=lambda z: (z / 0.1).softmax(1)), 100),
+    "softmax twice before": (_loss(first=lambda z: z.softmax(1).softmax(1)), 10),
+}
+
+
+def _highest(num_classes: int) -> float:
+    """The highest loss that a softmax before the loss leaves."""
+    return math.log(math.e + num_classes - 1)
+
+
+def _at_a_lead(loss: Loss, num_classes: int, lead: float, *, right: bool = False) -> float:
+    scores = lead * F.one_hot(torch.tensor([0]), num_classes).double()
+    return loss(scores, torch.tensor([0 if right else 1])).item()
+
+
+def _double_softmax(loss: Loss, num_classes: int) -> bool:
+    return _at_a_lead(loss, num_classes, 1e4) < _highest(num_classes) + 1e-6
+
+
+def _stays_as_the_lead_grows(loss: Loss, num_classes: int) -> bool:
+    low, high = (_at_a_lead(loss, num_classes, lead) for lead in (1e3, 1e5))
+    return abs(high - low) < 1e-6 and high < 20
+
+
+@in_parts
+def _test_with(
+    *,
+    lead: float = 1000.0,
+    limit: Callable[[int], float] = lambda d: _highest(d) + 0.1,
+    verdict: Callable[[float, float], bool] = lambda loss, limit: loss < limit,
+    right: bool = False,
+    rows: int = 1,
 ) -> Answer:
-    return lambda num_classes: (lowest(num_classes), equal(num_classes), highest(num_classes))
+    def answer(loss: Loss, num_classes: int) -> bool:
+        z = torch.zeros(rows, num_classes, dtype=torch.float64)
+        z[:, 0] = lead
+        target = torch.full((rows,), 0 if right else 1)
+        return verdict(loss(z, target).item(), limit(num_classes))
+
+    return answer
 
 
-DOUBLE_SOFTMAX_RANGE = Exercise(
+DOUBLE_SOFTMAX = Exercise(
     title="Find the double softmax",
-    oracle=_double_softmax_range,
-    cases=tuple(
-        Case(f"{d} classes", lambda d=d: (d,), EXACT)  # type: ignore[misc]
-        for d in (2, 3, 10, 100, 32_000)
-    ),
-    variants=(_range_from_floor,),
-    spared={"default dtype": "the numbers are the reader's own, in the dtype of the session"},
+    oracle=_double_softmax,
+    cases=tuple(Case(name, lambda pair=pair: pair) for name, pair in LOSSES.items()),  # type: ignore[misc]
+    variants=(_test_with(), _stays_as_the_lead_grows),
     wrong=(
         WrongAnswer(
-            "lowest loss zero",
-            "That is the limit with scores. Here the right class leads by at most one, since the "
-            "loss takes weights between 0 and 1 for scores.",
-            _range_with(lowest=lambda d: 0.0),
-        ),
-        WrongAnswer(
-            "score of the right class forgotten",
-            "The loss is the log-sum-exp less the score of the right class, which is 1 at best.",
-            _range_with(lowest=lambda d: math.log(math.e + d - 1)),
-        ),
-        WrongAnswer(
-            "right class counted twice",
-            "One of the d terms is e, and the d - 1 others are 1.",
-            _range_with(
-                lowest=lambda d: math.log(math.e + d) - 1, highest=lambda d: math.log(math.e + d)
+            "sure and right, where there should be no loss",
+            "A smoothed loss punishes a sure and right answer, although it gets the scores.",
+            _test_with(
+                right=True,
+                limit=lambda d: _highest(d) - 1.1,
+                verdict=lambda loss, limit: loss > limit,
             ),
         ),
         WrongAnswer(
-            "other classes without a term",
-            "A weight of 0 is a score of 0, and its exponential is 1, not 0.",
-            _range_with(lowest=lambda d: 0.0, highest=lambda d: 1.0),
-        ),
-        WrongAnswer(
-            "highest loss one above equal weights",
-            "To be sure of a wrong class adds e - 1 under the logarithm, and not 1 to the loss.",
-            _range_with(highest=lambda d: math.log(d) + 1),
-        ),
-        WrongAnswer(
-            "equal weights as the worst case",
-            "Worse than not knowing is to be sure of a wrong class.",
-            _range_with(highest=lambda d: math.log(d)),
-        ),
-        WrongAnswer(
-            "logarithm of the weights left out",
-            "That is the negative weight of the right class. The loss still takes a log-sum-exp.",
-            _range_with(lowest=lambda d: -1.0, equal=lambda d: -1 / d, highest=lambda d: 0.0),
-        ),
-        WrongAnswer(
-            "bits in place of nats",
-            "`F.cross_entropy` uses the natural logarithm, so that losses are in nats.",
-            _range_with(
-                lowest=lambda d: math.log2(math.e + d - 1) - math.log2(math.e),
-                equal=lambda d: math.log2(d),
-                highest=lambda d: math.log2(math.e + d - 1),
+            "the same verdict for every loss",
+            "Every loss gives True. (With equal scores, for one, the loss is ln d with and without "
+            "a second softmax.) Ask where the two differ.",
+            _test_with(
+                lead=0.0,
+                limit=lambda d: math.log(d),
+                verdict=lambda loss, limit: abs(loss - limit) < 1e-6,
             ),
+        ),
+        WrongAnswer(
+            "a lead that a temperature can hide",
+            "A lead of 10 at the temperature 10 is a lead of 1, which is what a softmax leaves. "
+            "Take a lead of hundreds.",
+            _test_with(lead=10.0),
+        ),
+        WrongAnswer(
+            "several rows",
+            "A loss that sums over the rows exceeds the bound of one row. Give it one row.",
+            _test_with(rows=8),
+        ),
+        WrongAnswer(
+            "ln d as the highest loss",
+            "Worse than equal weights is to be sure of a wrong class: ln(e + d - 1).",
+            _test_with(limit=lambda d: math.log(d)),
+        ),
+        WrongAnswer(
+            "one bound for every number of classes",
+            "The highest loss on top of a softmax is ln(e + d - 1). It grows with the number of "
+            "classes.",
+            _test_with(limit=lambda d: 5.0),
+        ),
+        WrongAnswer(
+            "any bounded loss",
+            "ln(p + 1e-9) is bounded too, by about 20.7. On top of a softmax the loss is at most "
+            "ln(e + d - 1).",
+            _test_with(limit=lambda d: 100.0),
+        ),
+        WrongAnswer(
+            "the verdict turned around",
+            "True says that there is a softmax before the loss.",
+            _test_with(verdict=lambda loss, limit: loss >= limit),
         ),
     ),
 )

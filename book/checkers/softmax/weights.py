@@ -1,4 +1,4 @@
-"""Softmax itself, its backward pass, and its slope."""
+"""Softmax itself, its backward pass, and how steep it can be."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, in_parts
+from book.checkers.questions import WrongNumber, number
 from book.checkers.softmax.common import EXACT, draw, row, widened
 
 # --- softmax --------------------------------------------------------------------------------------
@@ -282,83 +283,55 @@ SOFTMAX_BACKWARD = Exercise(
 )
 
 
-# --- norm_bound -----------------------------------------------------------------------------------
+# --- steepest -------------------------------------------------------------------------------------
 
 
-def _norm_bound(p: Tensor) -> Tensor:
-    """The largest row sum of |J|, from the matrix that autograd gives."""
-    rows = p.reshape(-1, p.shape[-1])
-    jacobians = [torch.func.jacrev(lambda z: z.softmax(-1))(row.log()) for row in rows]
-    sums = [torch.linalg.matrix_norm(J, torch.inf) for J in jacobians]
-    return torch.stack(sums).reshape(p.shape[:-1]) if sums else p[..., 0]
+def _norm_at(z: Tensor) -> float:
+    J = torch.func.jacrev(lambda t: t.softmax(0))(z)
+    return float(torch.linalg.matrix_norm(J, 2))
 
 
-def _nearest_to_half(p: Tensor) -> Tensor:
-    return 0.5 - 2 * (p - 0.5).abs().amin(-1).square()
-
-
-NORM_BOUND = Exercise(
-    title="Prove that the norm is at most one half",
-    oracle=_norm_bound,
-    leading={"p": 1},
-    spared=dict.fromkeys(("tiny", "huge"), "the weights of a row add up to one"),
-    cases=tuple(
-        Case(name, inputs, EXACT)
-        for name, inputs in (
-            ("one row as a vector", lambda: (draw(6).softmax(-1),)),
-            ("rows of a matrix", lambda: (draw(5, 7, scale=2).softmax(-1),)),
-            ("two batch dimensions", lambda: (draw(2, 3, 4).softmax(-1),)),
-            ("equal weights", lambda: (torch.full((2, 5), 0.2, dtype=torch.float64),)),
-            ("two entries of one half", lambda: (row(0.5, 0.5),)),
-            ("a largest weight above one half", lambda: (row(0.9, 0.05, 0.05),)),
-            ("two weights near one half", lambda: (row(0.55, 0.43, 0.02),)),
-            ("a single entry", lambda: (torch.ones(3, 1, dtype=torch.float64),)),
-        )
-    ),
-    variants=(
-        _nearest_to_half,
-        lambda p: 2 * p.amax(-1) * (1 - p.amax(-1)),  # the largest weight has the largest sum
-    ),
-    rules=(Rule("without building the matrix", entries=lambda p: 3 * p.numel()),),
-    wrong=(
-        WrongAnswer(
-            "diagonal only",
-            "p (1 - p) is the diagonal entry. The other entries of the row add as much again.",
-            lambda p: (p * (1 - p)).amax(-1),
+STEEPEST = number(
+    "How steep can softmax be?",
+    value=lambda: _norm_at(torch.tensor([0, 0, *4 * [-50]], dtype=torch.float64)),
+    within=0.01,
+    because="The norm approaches {value} where two scores share the lead and all others are far "
+    "below. Raise one of the two a little and lower the other as much, and each of the two shares "
+    "moves by half of that.",
+    wrong=[
+        WrongNumber(
+            "a score and its own share",
+            "p (1 - p) is at most one quarter, but that is one entry of J. A change of two scores "
+            "in opposite directions moves more.",
+            lambda: 0.25,
         ),
-        WrongAnswer(
-            "row sum without absolute values",
-            "With their signs the entries of a row add up to zero. The bound needs absolute "
-            "values.",
-            lambda p: 0 * p.amax(-1),
+        WrongNumber(
+            "equal scores",
+            "With equal scores the norm is one sixth. Let the scores differ.",
+            lambda: _norm_at(torch.zeros(6, dtype=torch.float64)),
         ),
-        WrongAnswer(
-            "always one half",
-            "One half bounds the row sums of every p. Asked for is the largest row sum of this p.",
-            lambda p: torch.full(p.shape[:-1], 0.5, dtype=p.dtype),
+        WrongNumber(
+            "a bound that is not approached",
+            "Shares lie between 0 and 1, so 1 is a bound, but softmax stays well below it.",
+            lambda: 1.0,
         ),
-        WrongAnswer(
-            "sum over the rows",
-            "The row sums are compared, not added. Added they give twice the trace.",
-            lambda p: (2 * p * (1 - p)).sum(-1),
+        WrongNumber(
+            "one score far ahead",
+            "There softmax is flat. It is steep where scores compete.",
+            lambda: 0.0,
         ),
-        WrongAnswer(
-            "square forgotten",
-            "A row of |J| adds up to p (1 - p) + p (1 - p); the factor p is missing here.",
-            lambda p: (2 * (1 - p)).amax(-1),
+        WrongNumber(
+            "the sum of the eigenvalues",
+            "That is the trace, which is largest for equal scores. The norm is the largest "
+            "eigenvalue alone.",
+            lambda: 5 / 6,
         ),
-        WrongAnswer(
-            "one number for the whole tensor",
-            "Each row of p has its own Jacobian, so the maximum runs over the last dimension only.",
-            lambda p: (2 * p * (1 - p)).max(),
+        WrongNumber(
+            "the length of all entries",
+            "The norm of a Jacobian is its largest eigenvalue, `matrix_norm(J, 2)`. Without the 2 "
+            "one gets the Frobenius norm, the root of the sum of all squares. For two equal "
+            "leaders both are one half, and for three the Frobenius norm is larger.",
+            lambda: math.sqrt(2) / 3,
         ),
-        WrongAnswer(
-            "exact norm in place of the bound",
-            "That is the largest eigenvalue itself. Asked for is the largest row sum, which is "
-            "at least as large and needs no matrix.",
-            lambda p: torch.linalg.matrix_norm(
-                torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2), 2
-            ),
-        ),
-    ),
+    ],
 )

@@ -163,39 +163,6 @@ def dots_of_rows(grad_out, p, dim):
     return (q * g - q * dots[..., None]).transpose(dim, -1)
 
 
-# softmax.norm_bound
-
-
-def whole_matrix(p):
-    J = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
-    return J.abs().sum(-1).amax(-1)
-
-
-def whole_matrix_by_outer(p):
-    rows = p.reshape(-1, p.shape[-1])
-    found = [(torch.diag(r) - torch.outer(r, r)).abs().sum(1).max() for r in rows]
-    return torch.stack(found).reshape(p.shape[:-1])
-
-
-def least_likely(p):
-    least = p.amin(-1)
-    return 2 * least * (1 - least)
-
-
-def spectral_norm(p):
-    J = torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)
-    return torch.linalg.matrix_norm(J, 2)
-
-
-def most_likely(p):
-    top = p.max(dim=-1).values
-    return 2 * top * (1 - top)
-
-
-def from_one_half(p):
-    return 0.5 - 0.5 * (1 - 2 * p).square().amin(-1)
-
-
 # softmax.cross_entropy
 
 
@@ -350,29 +317,47 @@ def stacked(m1, s1, o1, m2, s2, o2):
     return torch.einsum("k...,k...d->...d", w, o) / torch.sum(w * s, 0).unsqueeze(-1)
 
 
-# softmax.double_softmax_range
+# softmax.double_softmax
 
 
-def tensors_of_single_precision(num_classes):
-    e = torch.tensor(math.e, dtype=torch.float32)
-    d = torch.tensor(num_classes, dtype=torch.float32)
-    high = torch.log(e + d - 1)
-    return (high - 1).item(), d.log().item(), high.item()
+def the_floor(loss, num_classes):
+    sure = torch.zeros(1, num_classes)
+    sure[0, 0] = 1e3
+    return bool(loss(sure, torch.tensor([0])) > 0.05)
 
 
-def by_torch(num_classes):
-    best = torch.zeros(num_classes)
-    best[0] = 1
-    equal = torch.full((num_classes,), 1 / num_classes)
-    first, second = torch.tensor(0), torch.tensor(1)
-    return tuple(
-        F.cross_entropy(p, c).item() for p, c in ((best, first), (equal, first), (best, second))
-    )
+def a_gradient_that_vanishes(loss, num_classes):
+    z = torch.zeros(1, num_classes, requires_grad=True)
+    with torch.no_grad():
+        z[0, 0] = 1e3
+    loss(z, torch.tensor([1])).backward()
+    return bool(z.grad.abs().max() < 1e-6)
 
 
-def by_numbers(num_classes):
-    high = math.log(math.exp(1) + (num_classes - 1))
-    return [high - 1, math.log(num_classes), high]
+def a_small_lead(loss, num_classes):
+    z = torch.zeros(1, num_classes)
+    z[0, 0] = 8.0
+    return bool(loss(z, torch.tensor([1])) < math.log(math.e + num_classes - 1) + 1e-3)
+
+
+def a_batch_of_all_classes(loss, num_classes):
+    z = 1e3 * torch.eye(num_classes)
+    return bool(loss(z, torch.arange(num_classes).roll(1)) < math.log(math.e + num_classes))
+
+
+def by_a_range(loss, num_classes):
+    worst = torch.zeros(1, num_classes)
+    worst[0, -1] = 5e3
+    return loss(worst, torch.tensor([0])).item() <= math.log(num_classes + math.e - 1) * 1.01
+
+
+def by_three_leads(loss, num_classes):
+    z = torch.zeros(1, num_classes, dtype=torch.float64)
+    seen = []
+    for lead in (1e3, 1e4, 1e5):
+        z[0, 1] = lead
+        seen.append(float(loss(z, torch.tensor([0]))))
+    return max(seen) - math.log(num_classes - 1 + math.exp(1)) < 0.01
 
 
 WRONG = [
@@ -453,40 +438,6 @@ WRONG = [
         lambda g, p, dim: p * (g - (g * p).sum(-1, True)),
         named="always along the last dimension",
     ),
-    Wrong("softmax.norm_bound", "J", whole_matrix, says="says without building the matrix"),
-    Wrong("softmax.norm_bound", "J by outer products", whole_matrix_by_outer),
-    Wrong("softmax.norm_bound", "the smallest weight", least_likely),
-    Wrong(
-        "softmax.norm_bound",
-        "the norm itself",
-        spectral_norm,
-        named="exact norm in place of the bound",
-    ),
-    Wrong(
-        "softmax.norm_bound",
-        "the bound",
-        lambda p: torch.full(p.shape[:-1], 0.5),
-        named="always one half",
-    ),
-    Wrong(
-        "softmax.norm_bound",
-        "the diagonal of J",
-        lambda p: (p * (1 - p)).amax(-1),
-        named="diagonal only",
-    ),
-    Wrong(
-        "softmax.norm_bound",
-        "the sum of the row sums",
-        lambda p: (2 * p * (1 - p)).sum(-1),
-        named="sum over the rows",
-    ),
-    Wrong(
-        "softmax.norm_bound",
-        "over all rows of p",
-        lambda p: (2 * p * (1 - p)).max(),
-        named="one number for the whole tensor",
-    ),
-    Wrong("softmax.norm_bound", "the dimension kept", lambda p: (2 * p * (1 - p)).amax(-1, True)),
     Wrong(
         "softmax.cross_entropy",
         "the share goes to the others",
@@ -545,40 +496,36 @@ WRONG = [
         a_large_negative_number,
         named="a number in place of minus infinity",
     ),
-    Wrong("softmax.double_softmax_range", "in float32", tensors_of_single_precision),
     Wrong(
-        "softmax.double_softmax_range",
-        "no loss at best",
-        lambda d: (0.0, math.log(d), math.log(math.e + d - 1)),
-        named="lowest loss zero",
+        "softmax.double_softmax",
+        "the floor",
+        the_floor,
+        named="sure and right, where there should be no loss",
     ),
     Wrong(
-        "softmax.double_softmax_range",
-        "e times d",
-        lambda d: (math.log(math.e * d) - 1, math.log(d), math.log(math.e * d)),
+        "softmax.double_softmax",
+        "a gradient that vanishes",
+        a_gradient_that_vanishes,
+        named="any bounded loss",
     ),
     Wrong(
-        "softmax.double_softmax_range",
-        "no bound",
-        lambda d: (math.log(math.e + d - 1) - 1, math.log(d), math.inf),
+        "softmax.double_softmax",
+        "a lead of 8",
+        a_small_lead,
+        named="a lead that a temperature can hide",
     ),
     Wrong(
-        "softmax.double_softmax_range",
-        "base 2",
-        lambda d: (math.log2(math.e + d - 1) - 1, math.log2(d), math.log2(math.e + d - 1)),
+        "softmax.double_softmax",
+        "a row for every class",
+        a_batch_of_all_classes,
+        named="several rows",
     ),
     Wrong(
-        "softmax.double_softmax_range",
-        "d for d - 1",
-        lambda d: (math.log(math.e + d) - 1, math.log(d), math.log(math.e + d)),
-        named="right class counted twice",
+        "softmax.double_softmax",
+        "always",
+        lambda loss, num_classes: True,
+        named="the same verdict for every loss",
     ),
-    Wrong(
-        "softmax.double_softmax_range",
-        "the worst first",
-        lambda d: (math.log(math.e + d - 1), math.log(d), math.log(math.e + d - 1) - 1),
-    ),
-    Wrong("softmax.double_softmax_range", "a hundred classes", lambda d: (3.622, 4.605, 4.622)),
 ]
 RIGHT = [
     Right("softmax.softmax", "the maximum by a minimum", minimum_as_a_negated_maximum),
@@ -586,13 +533,11 @@ RIGHT = [
     Right("softmax.softmax", "entry by entry", entry_by_entry),
     Right("softmax.softmax_backward", "two terms", two_terms),
     Right("softmax.softmax_backward", "dots of rows", dots_of_rows),
-    Right("softmax.norm_bound", "of the largest weight", most_likely),
-    Right("softmax.norm_bound", "the distance from one half", from_one_half),
     Right("softmax.cross_entropy", "row by row", row_by_row),
     Right("softmax.cross_entropy", "scattered targets", logs_of_weights),
     Right("softmax.merge", "a sigmoid", shares_by_a_sigmoid),
     Right("softmax.merge", "stacked", stacked),
     Right("softmax.merge", "from either maximum, chosen by where", chosen_by_where),
-    Right("softmax.double_softmax_range", "torch's loss", by_torch),
-    Right("softmax.double_softmax_range", "a list", by_numbers),
+    Right("softmax.double_softmax", "one hundredth above the bound", by_a_range),
+    Right("softmax.double_softmax", "three leads", by_three_leads),
 ]
