@@ -165,8 +165,8 @@ def picture(net, without=None):
         first = net(points, without).diff(dim=1)[:, 0] <= 0
     correct, groups = first == (kinds == 0), {}
     for name, mine in (
-        ("spiral 1, said so", correct & first),
-        ("spiral 2, said so", correct & ~first),
+        ("spiral 1, right", correct & first),
+        ("spiral 2, right", correct & ~first),
         ("wrong", ~correct),
     ):
         shown = np.where(mine[:, None], points, np.nan)

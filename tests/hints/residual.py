@@ -90,11 +90,14 @@ ENTRIES: Entries = {
     ("ex-residual-deep", "v=1", "r=6", r"\frac12,\frac13,\frac14,\dots", r"\ln(1+S)=6"): LeftOut(
         "what is given, the first terms of eq-sensitivity, and where its bound would end"
     ),
-    ("ex-residual-exponent", r"1/\sqrt l", "l=L/2", "L=4,8,16,32,64"): LeftOut(
-        "an order of growth, where the middle layer is, and the depths to measure"
+    ("ex-residual-exponent", r"1/\sqrt{2L}", r"1/\sqrt L", "L=4,8,16,32,64"): LeftOut(
+        "the factor, the order of growth that is found, and the depths to measure"
     ),
-    ("ex-residual-exponent", 'at("Pre", L, "middle")'): LeftOut(
-        "a name of what the chapter has measured"
+    ("ex-residual-exponent", 'drawn("scaled", L)["matrices"]', "L // 2"): LeftOut(
+        "a name of what the chapter has measured, and a layer's number"
+    ),
+    ("ex-residual-exponent", r"h=\operatorname{ReLU}(uW_1)"): LeftOut(
+        "names the hidden row, as before eq-last-gradient"
     ),
     ("ex-residual-exponent", "cL^p", r"\log(cL^p)=\log c+p\log L"): Formula(
         power_law, claim=r"v=@0,\qquad @1"

@@ -77,7 +77,7 @@ def _block_case(name: str, norm_first: bool, *shape: int, **drawn: Any) -> Case:
 
 
 BLOCK = Exercise(
-    "The block, both ways",
+    "A block to repair",
     oracle=_block,
     cases=(
         _block_case("Pre-Norm, two sequences", True, 2, 3, 6),

@@ -228,10 +228,10 @@ PARADOX = number(
     within=0.01,
     because="The norm divides the square by 3/2, and the sum multiplies it by 3/2, because the "
     "branch hands down half as much again as the addition. So feed-forward layers lose nothing on "
-    "average, however little of the input is left on the direct way.",
+    "average, however little of the input is left on the identity path.",
     wrong=[
         WrongNumber(
-            "the direct way only",
+            "the identity path only",
             "That is what the addition hands down, divided by the norm. The gradient comes through "
             "the branch as well.",
             lambda: _sublayer(branch=0.0),
@@ -260,9 +260,9 @@ PARADOX = number(
             lambda: _sublayer(branch=1.0),
         ),
         WrongNumber(
-            "the length of the direct way",
-            "The root of 2/3 is what the direct way leaves of the length. Asked for is the square, "
-            "by both ways.",
+            "the length of the identity path",
+            "The root of 2/3 is what the identity path leaves of the length. Asked for is the "
+            "square, by both ways.",
             lambda: _sublayer(branch=0.0) ** 0.5,
         ),
     ],
