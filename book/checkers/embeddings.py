@@ -6,8 +6,9 @@ library. A wrong answer is the right one with one thing changed, so that its lin
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -74,36 +75,43 @@ def _per_raw_feature(positions: Tensor, d_model: int, base: float) -> Tensor:
 # --- row() ----------------------------------------------------------------------------------------
 
 
-def _row(position: float = 2, **parts: Any) -> Answer:
+def _row(position: float = 6, **parts: Any) -> Answer:
     return lambda: _waves(torch.tensor([position]), 4, 10000.0, **parts)[0].tolist()
 
 
 _ROW = Exercise(
-    title="The encoding of position 2 for d = 4",
+    title="The encoding of position 6 for d = 4",
     oracle=_row(),
     cases=[Case("four numbers, to four decimals", lambda: (), tol=6e-5)],
     wrong=[
         WrongAnswer(
             "degrees in place of radians",
-            "The calculator is in degrees. The angle of pair 0 at position 2 is 2 radians, which "
-            "is more than a right angle, so the cosine is negative.",
+            "The angles are in radians. Pair 0 has turned by 6 of them, which is most of the way "
+            "round, so the sine is negative.",
             _row(angle=torch.deg2rad),
         ),
         WrongAnswer(
             "the positions counted from one",
-            "The first position is 0, so position 2 is the third row of the table.",
-            _row(position=1),
+            "The first position is 0, so position 6 is the seventh row of the table.",
+            _row(position=5),
         ),
         WrongAnswer(
-            "twice the row of position 1",
-            "Moving on is a rotation, not a multiplication: double the angle, not the sine.",
-            lambda: [2 * v for v in _row(position=1)()],
+            "past the whole turn",
+            "Six radians are less than a whole turn. What is missing has to be turned back, so the "
+            "sine of pair 0 is negative.",
+            lambda: [-_row()()[0], *_row()()[1:]],
+        ),
+        WrongAnswer(
+            "the missing angle for its sine",
+            "What is missing of the turn is an angle of 0.2832. Its sine is smaller by a sixth of "
+            "its cube, which shows in the third decimal.",
+            lambda: [6 - 2 * math.pi, *_row()()[1:]],
         ),
         WrongAnswer(
             "a frequency for every feature",
             "The index in the exponent counts pairs. For d = 4 both features of pair 1 have "
             "frequency 1/100, and both of pair 0 have 1.",
-            lambda: _per_raw_feature(torch.tensor([2]), 4, 10000.0)[0].tolist(),
+            lambda: _per_raw_feature(torch.tensor([6]), 4, 10000.0)[0].tolist(),
         ),
         WrongAnswer(
             "sine and cosine exchanged",
@@ -111,15 +119,15 @@ _ROW = Exercise(
             _row(layout=lambda s, c: torch.stack([c, s], -1).flatten(1)),
         ),
         WrongAnswer(
-            "a slow cosine rounded down to 0.99 and a nine",
-            "cos 0.02 is 1 - 0.02^2 / 2 up to a tiny term, which is 2 in the fourth decimal "
-            "below one.",
-            lambda: [*_row()()[:3], 0.999],
+            "a slow cosine of one",
+            "cos 0.06 is 1 - 0.06^2 / 2 up to a tiny term, which is 18 in the fourth decimal below "
+            "one.",
+            lambda: [*_row()()[:3], 1.0],
         ),
     ],
     variants=[
-        lambda: [0.9093, -0.4161, 0.02, 0.9998],
-        lambda: [0.90930, -0.41615, 0.0199987, 0.99980001],
+        lambda: [-0.2794, 0.9602, 0.06, 0.9982],
+        lambda: [-0.27942, 0.96017, 0.059964, 0.99820054],
     ],
     rules=(Rule("typed in", ("aten.sin", "aten.cos", "aten.polar", "aten.lift_fresh")),),
 )
@@ -329,22 +337,68 @@ _SHIFT = Exercise(
 )
 
 
-# --- equivariance(f, x, order) --------------------------------------------------------------------
+# --- equivariance(f, count, width) ----------------------------------------------------------------
 
 Rows = Callable[[Tensor], Tensor]
+Orders = Callable[[int], Iterable[Sequence[int]]]
 
 
 def _small(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and bool((a - b).abs().max() < 1e-9)
 
 
-def _equivariant(f: Rows, x: Tensor, order: Tensor) -> bool:
-    shuffle = torch.eye(len(x), dtype=x.dtype)[order]
-    return torch.allclose(f(shuffle @ x), shuffle @ f(x), rtol=0, atol=1e-9)
+def _equivariant(f: Rows, count: int, width: int) -> bool:
+    """Every order, up to five rows; beyond, every exchange of two and every turn."""
+    x = _draw(count, width, seed=3)
+    if count <= 5:
+        orders = [*itertools.permutations(range(count))]
+    else:
+        turns = (tuple(range(k, count)) + tuple(range(k)) for k in range(count))
+        orders = [*turns, *_exchanges(count, every=True)]
+    for order in orders:
+        shuffle = torch.eye(count, dtype=F64)[list(order)]
+        if not torch.allclose(f(shuffle @ x), shuffle @ f(x), rtol=0, atol=1e-9):
+            return False
+    return True
 
 
-def _by_inverse(f: Rows, x: Tensor, order: Tensor) -> bool:
-    return _small(f(x[order])[order.argsort()], f(x))
+def _exchanges(count: int, every: bool = False) -> list[tuple[int, ...]]:
+    """The exchanges of two neighbours, or of every two."""
+    found = []
+    for i, j in itertools.combinations(range(count), 2):
+        if every or j == i + 1:
+            order = list(range(count))
+            order[i], order[j] = j, i
+            found.append(tuple(order))
+    return found
+
+
+def _some_orders(count: int) -> list[tuple[int, ...]]:
+    """The exchanges of neighbours, and a turn, which is not its own inverse."""
+    return [*_exchanges(count), (*range(1, count), 0)]
+
+
+@in_parts
+def _tested(
+    *,
+    agree: Callable[[Rows, Tensor, Tensor], bool] = lambda f, x, o: _small(f(x[o]), f(x)[o]),
+    orders: Orders = _some_orders,
+    rows: Callable[[int, int], Tensor] = lambda t, d: _draw(t, d, seed=5),
+) -> Answer:
+    def answer(f: Rows, count: int, width: int) -> bool:
+        x = rows(count, width)
+        return all(agree(f, x, torch.tensor(order)) for order in orders(count))
+
+    return answer
+
+
+def _one_after_the_other(f: Rows, count: int, width: int) -> bool:
+    """Each exchange with rows of its own, and the output turned back."""
+    for seed, order in enumerate(_exchanges(count, every=True)):
+        x, o = _draw(count, width, seed=seed), torch.tensor(order)
+        if not _small(f(x[o])[o.argsort()], f(x)):
+            return False
+    return True
 
 
 def _attention(x: Tensor, is_causal: bool = False) -> Tensor:
@@ -361,8 +415,13 @@ def _of_order(x: Tensor) -> Tensor:
     return torch.ones_like(x) * (_numbers(x) * x).sum()
 
 
-def _function(name: str, f: Rows, order: tuple[int, ...] = (2, 0, 3, 1), width: int = 3) -> Case:
-    return Case(name, lambda: (f, _draw(len(order), width), torch.tensor(order)))
+def _doubled(row: Callable[[int], int]) -> Rows:
+    """The row of this number, given how many there are, counts double."""
+    return lambda x: x * (1 + (_numbers(x) == row(len(x))))
+
+
+def _function(name: str, f: Rows, count: int = 4, width: int = 3) -> Case:
+    return Case(name, lambda: (f, count, width))
 
 
 _EQUIVARIANCE = Exercise(
@@ -377,9 +436,13 @@ _EQUIVARIANCE = Exercise(
         _function("the mean, repeated for each row", lambda x: x.mean(0).expand_as(x)),
         _function("the running sum", lambda x: x.cumsum(0)),
         _function("rows reversed", lambda x: x.flip(0)),
-        _function("rows turned round by one", lambda x: x.roll(1, 0), (1, 2, 3, 0)),
+        _function("rows turned round by one", lambda x: x.roll(1, 0)),
         _function("rows sorted", lambda x: x.sort(0).values),
-        _function("attention, two rows exchanged", _attention, (1, 0, 2)),
+        _function("the last row doubled", _doubled(lambda count: count - 1)),
+        _function("the first row doubled", _doubled(lambda count: 0)),
+        _function("the fifth of six rows doubled", _doubled(lambda count: 4), count=6),
+        _function("attention, two rows", _attention, count=2, width=1),
+        _function("attention, seven rows", _attention, count=7),
         _function("a change of 1e-3 in row 0", lambda x: x + 1e-3 * (_numbers(x) == 0)),
         _function(
             "a change of 5e-9 in row 0, beside numbers of size 10,000",
@@ -394,49 +457,91 @@ _EQUIVARIANCE = Exercise(
             "invariance in place of equivariance",
             "f(x[order]) need not equal f(x): the outputs are shuffled as the inputs are. Only "
             "a summary of all rows, such as the mean, is invariant.",
-            lambda f, x, order: _small(f(x[order]), f(x)),
+            _tested(agree=lambda f, x, order: _small(f(x[order]), f(x))),
         ),
         WrongAnswer(
             "the inverse order on the output",
             "If the input is x[order], the output is f(x)[order]. `order.argsort()` undoes a "
             "shuffle, so it belongs on the other side.",
-            lambda f, x, order: _small(f(x[order]), f(x)[order.argsort()]),
+            _tested(agree=lambda f, x, order: _small(f(x[order]), f(x)[order.argsort()])),
         ),
         WrongAnswer(
             "the output not computed from shuffled rows",
-            "f(x)[order] is compared with itself, or with what never saw the shuffle. Call f on "
-            "x[order] as well.",
-            lambda f, x, order: _small(f(x)[order], f(x)[order]),
+            "f(x)[order] is compared with itself, or with what never saw a shuffle. Call f on "
+            "x[order] as well, with an order that changes something.",
+            _tested(agree=lambda f, x, order: _small(f(x)[order], f(x)[order])),
         ),
         WrongAnswer(
             "rows compared as a set",
             "It matters which row comes out where. Sorting both sides hides that.",
-            lambda f, x, order: _small(f(x[order]).sort(0).values, f(x)[order].sort(0).values),
+            _tested(
+                agree=lambda f, x, order: _small(
+                    f(x[order]).sort(0).values, f(x)[order].sort(0).values
+                )
+            ),
         ),
         WrongAnswer(
             "a wide tolerance",
             "The limit is 1e-9. A small dependence on the position is one all the same.",
-            lambda f, x, order: torch.allclose(f(x[order]), f(x)[order], atol=1e-2),
+            _tested(agree=lambda f, x, order: torch.allclose(f(x[order]), f(x)[order], atol=1e-2)),
         ),
         WrongAnswer(
             "a limit that grows with the numbers",
             "torch.allclose adds `rtol` times the number to the limit, 1e-5 unless you say 0, so "
             "that large numbers may differ by more than 1e-9.",
-            lambda f, x, order: torch.allclose(f(x[order]), f(x)[order], atol=1e-9),
+            _tested(agree=lambda f, x, order: torch.allclose(f(x[order]), f(x)[order], atol=1e-9)),
         ),
         WrongAnswer(
             "only sums over the rows compared",
             "A sum does not know in which row its parts stood. Compare row by row.",
-            lambda f, x, order: _small(f(x[order]).sum(0), f(x).sum(0)),
+            _tested(agree=lambda f, x, order: _small(f(x[order]).sum(0), f(x).sum(0))),
+        ),
+        WrongAnswer(
+            "all rows turned round by one, and no other order",
+            "A function that turns the rows round, too, passes this test. Try the exchange of "
+            "every two neighbours.",
+            _tested(orders=lambda t: [(*range(1, t), 0)]),
+        ),
+        WrongAnswer(
+            "the reversed order, and no other",
+            "A function that reverses the rows passes this test. Try the exchange of every two "
+            "neighbours.",
+            _tested(orders=lambda t: [tuple(reversed(range(t)))]),
+        ),
+        WrongAnswer(
+            "the first two rows exchanged, and no others",
+            "What a function does to the other rows is not seen. Try the exchange of every two "
+            "neighbours.",
+            _tested(orders=lambda t: _exchanges(t)[:1]),
+        ),
+        WrongAnswer(
+            "the last two rows exchanged, and no others",
+            "What a function does to the other rows is not seen. Try the exchange of every two "
+            "neighbours.",
+            _tested(orders=lambda t: _exchanges(t)[-1:]),
+        ),
+        WrongAnswer(
+            "all rows alike",
+            "Rows that are equal can be shuffled unseen. Draw them at random.",
+            _tested(rows=lambda t, d: torch.ones(t, d, dtype=F64)),
+        ),
+        WrongAnswer(
+            "rounding taken for a difference",
+            "A sum in another order differs in its last digits: by less than 1e-9 in float64, by "
+            "more in float32. Draw the rows in float64, and let 1e-9 pass.",
+            _tested(rows=lambda t, d: _draw(t, d, seed=5).float()),
         ),
         WrongAnswer(
             "a tensor in place of a bool",
             "Convert the result with `bool(...)`: a caller may write `is True`.",
-            lambda f, x, order: (f(x[order]) - f(x)[order]).abs().max() < 1e-9,
+            lambda f, count, width: torch.tensor(_tested()(f, count, width)),
         ),
     ],
-    variants=[lambda f, x, order: _small(f(x[order]), f(x)[order]), _by_inverse],
-    spared={"float16": "the function under test rounds, in its own order"},
+    variants=[
+        _tested(),
+        _tested(orders=lambda t: _exchanges(t, every=True)),
+        _one_after_the_other,
+    ],
 )
 
 
@@ -654,8 +759,36 @@ MASK = choice(
 )
 
 
+# --- blocks ---------------------------------------------------------------------------------------
+
+BLOCKS = choice(
+    "What breaks beyond the training length",
+    right="D",
+    because="What such an entry adds depends on where the two positions stand, not on their "
+    "distance alone, and beyond the training length a slow pair has angles it never had before.",
+    tempting={
+        "A": (
+            "the slow pairs by themselves",
+            "The damage has to do with them, but their own blocks do none: without these the "
+            "learned matrix still finds only a few predecessors beyond 64.",
+        ),
+        "B": (
+            "whatever joins two pairs",
+            "The fast pairs have gone all the way round within the training length, so what joins "
+            "them was tried at every angle. It does no harm.",
+        ),
+        "C": (
+            "half of the set",
+            "These are among them, but the entries between two different slow pairs do damage of "
+            "their own.",
+        ),
+    },
+)
+
+
 EXERCISES = {
     "mask": MASK,
+    "blocks": BLOCKS,
     "row": _ROW,
     "table": _TABLE,
     "shift": _SHIFT,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Arrow, Bars, Box, Curve, Heat, Lines, Points, Scene, Text
+from book.explorer import Arrow, Bars, Box, Curve, Heat, Lines, Scene, Text
 from book.own import own_model
 from book.stories import VOCABULARY
 
@@ -28,11 +28,11 @@ def test_the_waves_of_eight_features():
             "round within {} positions",
             *(1000, 8, waves[0], waves[3], sum(wave <= 20 for wave in waves), 4, 20),
         ),
-        Heat("the table", table, "feature", "position", limits=(-1, 1)),
+        Heat("the table", table, "feature", "position", limits=(-1, 1), diverging=True),
         Lines(
             "wavelength of each pair",
-            range(16),
-            {"wavelength": [*waves, *[math.nan] * 12], "20 positions": [20] * 16},
+            range(17),
+            {"wavelength": [*waves, *[math.nan] * 13], "20 positions": [20] * 17},
             "pair",
             "positions",
             yscale="log",
@@ -48,19 +48,22 @@ def test_seven_positions_back_are_a_turn():
     places = [encoded(n, 8, 100) for n in range(40)]
     before = [encoded(n - 7, 8, 100) for n in range(40)]
     matrix = np.linalg.lstsq(np.array(places), np.array(before), rcond=None)[0]
+    shapes = {"hands": Text(3.9, 1.45, "dashed: position 20, solid: position 13")}
+    for k in range(4):
+        x, circle = 2.6 * k, np.exp(1j * np.linspace(0, 2 * math.pi, 49))
+        shapes[f"face {k}"] = Curve((x + circle.imag).tolist(), circle.real.tolist(), role="quiet")
+        shapes[f"old {k}"] = Arrow(x, 0, x + old[2 * k], old[2 * k + 1], dash=True)
+        shapes[f"new {k}"] = Arrow(x, 0, x + new[2 * k], new[2 * k + 1], role="data", strong=True)
+        shapes[f"pair {k}"] = Text(x, -1.45, f"pair {k}")
+        turned = f"{turns[k] / (2 * math.pi):.2f} turns".replace("-", "−")
+        shapes[f"turn {k}"] = Text(x, -1.95, turned)
     return Seen(
         says(
-            "From position {} to {}: the pairs turn by {}°, {}°, {}°, {}°, wherever they stand. "
+            "From position {} to {}: the pairs make {}, {}, {}, {} turns, wherever they stand. "
             "The dot product of old and new is {} of {}",
-            *(20, 13, *map(math.degrees, turns), old @ new, 4),
+            *(20, 13, *(turn / (2 * math.pi) for turn in turns), old @ new, 4),
         ),
-        Points(
-            "the four pairs",
-            {"old": (old[0::2], old[1::2]), "new": (new[0::2], new[1::2])},
-            "sine",
-            "cosine",
-            equal=True,
-        ),
+        Scene("", shapes, xlim=(-1.3, 9.1), ylim=(-2.2, 1.8)),
         Heat("the matrix M", matrix, "column", "row", limits=(-1, 1), diverging=True),
     )
 
@@ -89,7 +92,7 @@ def test_without_the_factor_a_word_is_hardly_heard():
             "part of the sum",
             "rms",
         ),
-        Heat("cosine of input rows", cosines, "place", "place", limits=(-1, 1)),
+        Heat("cosine of input rows", cosines, "place", "place", limits=(-1, 1), diverging=True),
     )
 
 
@@ -106,7 +109,11 @@ def test_the_four_hands_at_position_seven():
         shapes[f"cosine {k}"] = Text(x, -1.75, f"cos {c:.2f}".replace("-", "−"))
         turns.append(7 * 10 ** (-k / 2) * 180 / math.pi)
     return Seen(
-        says("Position {}: the hands have turned by {}°, {}°, {}°, {}°", 7, *turns),
+        says(
+            "Position {}: the hands have come round {}, {}, {}, {} times and stand at "
+            "{}°, {}°, {}°, {}°",
+            *(7, *(turn // 360 for turn in turns), *(turn % 360 for turn in turns)),
+        ),
         Scene("", shapes, xlim=(-1.3, 9.1), ylim=(-2.0, 1.3)),
     )
 

@@ -158,58 +158,71 @@ def by_the_exponential(offset, d_model, base):
 # embeddings.equivariance
 
 
-def invariant(f, x, order):
-    return bool(((f(x[order]) - f(x)).abs() <= 1e-9).all())
+def _tried(agree, orders=lambda t: [torch.randperm(t) for _ in range(12)], dtype=torch.float64):
+    def answer(f, count, width):
+        x = torch.randn(count, width, dtype=dtype)
+        return all(agree(f, x, torch.as_tensor(o)) for o in orders(count))
+
+    return answer
 
 
-def turned_back(f, x, order):
-    return bool(((f(x[order]) - f(x)[order.argsort()]).abs() <= 1e-9).all())
-
-
-def relatively_close(f, x, order):
-    return torch.allclose(f(x[order]), f(x)[order])
-
-
-def relatively_close_besides(f, x, order):
-    return torch.allclose(f(x[order]), f(x)[order], atol=1e-9)
-
-
-def rows_in_any_order(f, x, order):
-    a, b = f(x[order]).sort(0).values, f(x).sort(0).values
+def _near(a, b):
     return bool(((a - b).abs() <= 1e-9).all())
 
 
-def sums_of_columns(f, x, order):
-    return bool(((f(x[order]).sum(0) - f(x).sum(0)).abs() <= 1e-9).all())
+def _right(f, x, o):
+    return _near(f(x[o]), f(x)[o])
 
 
-def a_tensor(f, x, order):
-    return ((f(x[order]) - f(x)[order]).abs() <= 1e-9).all()
+invariant = _tried(lambda f, x, o: _near(f(x[o]), f(x)))
+turned_back = _tried(lambda f, x, o: _near(f(x[o]), f(x)[o.argsort()]))
+relatively_close = _tried(lambda f, x, o: torch.allclose(f(x[o]), f(x)[o]))
+relatively_close_besides = _tried(lambda f, x, o: torch.allclose(f(x[o]), f(x)[o], atol=1e-9))
+rows_in_any_order = _tried(lambda f, x, o: _near(f(x[o]).sort(0).values, f(x)[o].sort(0).values))
+sums_of_columns = _tried(lambda f, x, o: _near(f(x[o]).sum(0), f(x).sum(0)))
+equal_to_the_last_bit = _tried(lambda f, x, o: torch.equal(f(x[o]), f(x)[o]))
+only_reversed = _tried(_right, lambda t: [list(range(t))[::-1]])
+only_one_turn = _tried(_right, lambda t: [[*range(1, t), 0]])
+only_the_first_two = _tried(_right, lambda t: [[1, 0, *range(2, t)]])
+only_the_last_two = _tried(_right, lambda t: [[*range(t - 2), t - 1, t - 2]])
+in_single_precision = _tried(_right, dtype=torch.float32)
 
 
-def signed(f, x, order):
-    return bool((f(x[order]) - f(x)[order]).max() <= 1e-9)
+def rows_of_ones(f, count, width):
+    x = torch.ones(count, width, dtype=torch.float64)
+    return _right(f, x, torch.arange(count).flip(0))
 
 
-def equal_to_the_last_bit(f, x, order):
-    return torch.equal(f(x[order]), f(x)[order])
+def for_four_rows(f, count, width):
+    x = torch.randn(4, width, dtype=torch.float64)
+    return all(_right(f, x, torch.randperm(4)) for _ in range(20))
 
 
-def another_permutation(f, x, order):
-    order = torch.arange(len(x)).flip(0)
-    return bool(((f(x[order]) - f(x)[order]).abs() <= 1e-9).all())
+def a_tensor(f, count, width):
+    x = torch.randn(count, width, dtype=torch.float64)
+    gaps = [f(x[o]) - f(x)[o] for o in (torch.randperm(count) for _ in range(20))]
+    return torch.stack(gaps).abs().max() <= 1e-9
 
 
-def undone(f, x, order):
-    back = torch.empty_like(order)
-    back[order] = torch.arange(len(order))
-    return torch.dist(f(x[order])[back], f(x), p=float("inf")).item() <= 1e-9
+def undone(f, count, width):
+    for _ in range(20):
+        x, order = torch.rand(count, width, dtype=torch.float64), torch.randperm(count)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(count)
+        if torch.dist(f(x[order])[back], f(x), p=float("inf")).item() > 1e-9:
+            return False
+    return True
 
 
-def by_a_matrix(f, x, order):
-    P = F.one_hot(order, len(x)).to(x.dtype)
-    gap = f(P @ x) - P @ f(x)
-    return not any(abs(g) > 1e-9 or g != g for g in gap.flatten().tolist())
+def by_a_matrix(f, count, width):
+    x = torch.randn(count, width).double()
+    for i in range(1, count):
+        P = torch.eye(count, dtype=x.dtype)
+        P[[0, i]] = P[[i, 0]]
+        gap = f(P @ x) - P @ f(x)
+        if any(abs(g) > 1e-9 or g != g for g in gap.flatten().tolist()):
+            return False
+    return True
 
 
 # embeddings.backward
@@ -359,63 +372,63 @@ WRONG = [
     Wrong(
         "embeddings.row",
         "degrees",
-        lambda: [0.0349, 0.9994, 0.0003, 1.0],
+        lambda: [0.1045, 0.9945, 0.0010, 1.0],
         named="degrees in place of radians",
         says="value",
     ),
     Wrong(
         "embeddings.row",
         "sines first",
-        lambda: [0.9093, 0.0200, -0.4161, 0.9998],
+        lambda: [-0.2794, 0.0600, 0.9602, 0.9982],
         says="value 1: expected",
     ),
     Wrong(
         "embeddings.row",
         "an exponent of one quarter",
-        lambda: [0.9093, -0.4161, 0.1987, 0.9801],
+        lambda: [-0.2794, 0.9602, 0.5646, 0.8253],
         says="value 2: expected",
     ),
     Wrong(
         "embeddings.row",
         "three decimals",
-        lambda: [0.909, -0.416, 0.020, 1.000],
+        lambda: [-0.279, 0.960, 0.060, 0.998],
         says="value 0: expected",
     ),
     Wrong(
         "embeddings.row",
-        "position 1",
-        lambda: [0.8415, 0.5403, 0.0100, 0.9999],
+        "position 5",
+        lambda: [-0.9589, 0.2837, 0.0500, 0.9988],
         named="the positions counted from one",
         says="value",
     ),
     Wrong(
         "embeddings.row",
-        "position 3",
-        lambda: [0.1411, -0.9900, 0.0300, 0.9996],
+        "position 7",
+        lambda: [0.6570, 0.7539, 0.0699, 0.9976],
         says="value 0: expected",
     ),
     Wrong(
         "embeddings.row",
         "a thousandth below one",
-        lambda: [0.9093, -0.4161, 0.0200, 0.998],
+        lambda: [-0.2794, 0.9602, 0.0600, 0.999],
         says="value 3: expected",
     ),
     Wrong(
         "embeddings.row",
         "text",
-        lambda: ["0.9093", "-0.4161", "0.0200", "0.9998"],
+        lambda: ["-0.2794", "0.9602", "0.0600", "0.9982"],
         says="value 0: expected",
     ),
     Wrong(
         "embeddings.row",
         "cut off, not rounded",
-        lambda: [0.9092, -0.4161, 0.0199, 0.9998],
-        says="value 0: expected",
+        lambda: [-0.2794, 0.9601, 0.0599, 0.9982],
+        says="value 1: expected",
     ),
     Wrong(
         "embeddings.row",
         "computed by torch",
-        lambda: torch.tensor([2.0, 2 + math.pi / 2, 0.02, 0.02 + math.pi / 2]).sin().tolist(),
+        lambda: torch.tensor([6.0, 6 + math.pi / 2, 0.06, 0.06 + math.pi / 2]).sin().tolist(),
         says="says typed in",
     ),
     Wrong(
@@ -511,9 +524,44 @@ WRONG = [
         a_tensor,
         named="a tensor in place of a bool",
     ),
-    Wrong("embeddings.equivariance", "the largest signed difference", signed),
-    Wrong("embeddings.equivariance", "to the last bit", equal_to_the_last_bit),
-    Wrong("embeddings.equivariance", "another permutation", another_permutation),
+    Wrong(
+        "embeddings.equivariance",
+        "to the last bit",
+        equal_to_the_last_bit,
+        named="rounding taken for a difference",
+    ),
+    Wrong(
+        "embeddings.equivariance",
+        "the reversed order",
+        only_reversed,
+        named="the reversed order, and no other",
+    ),
+    Wrong(
+        "embeddings.equivariance",
+        "one turn",
+        only_one_turn,
+        named="all rows turned round by one, and no other order",
+    ),
+    Wrong(
+        "embeddings.equivariance",
+        "the first two",
+        only_the_first_two,
+        named="the first two rows exchanged, and no others",
+    ),
+    Wrong(
+        "embeddings.equivariance",
+        "the last two",
+        only_the_last_two,
+        named="the last two rows exchanged, and no others",
+    ),
+    Wrong(
+        "embeddings.equivariance",
+        "float32",
+        in_single_precision,
+        named="rounding taken for a difference",
+    ),
+    Wrong("embeddings.equivariance", "ones", rows_of_ones, named="all rows alike"),
+    Wrong("embeddings.equivariance", "four rows", for_four_rows),
     Wrong(
         "embeddings.backward", "one of several", last_one_stays, named="the last occurrence wins"
     ),
@@ -553,7 +601,7 @@ WRONG = [
     Wrong("embeddings.tied", "not scaled", _tied(lambda w: w, lambda w: w), named="no factor"),
 ]
 RIGHT = [
-    Right("embeddings.row", "more digits", lambda: [0.909297, -0.416147, 0.0199987, 0.9998]),
+    Right("embeddings.row", "more digits", lambda: [-0.279415, 0.960170, 0.059964, 0.9982]),
     Right("embeddings.table", "NumPy", in_numpy),
     Right("embeddings.table", "number by number", number_by_number),
     Right("embeddings.table", "complex numbers", by_complex_numbers),
