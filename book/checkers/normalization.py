@@ -1,4 +1,4 @@
-"""The exercises of chapter 08: LayerNorm, RMSNorm and BatchNorm, backward passes, and folding.
+"""The exercises of chapter 08: LayerNorm, RMSNorm and BatchNorm, a conversion, sizes.
 
 The oracles are torch's own operators and autograd, never the book's library. Every section has
 the same order: the oracle, the cases, a builder of wrong answers, other right answers, the
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
-from book.checkers.questions import WrongNumber, number
+from book.checkers.questions import WrongNumber, choice, number
 
 EPS = 1e-5
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
@@ -91,7 +91,7 @@ def _half_rows(name: str, dtype: torch.dtype, scale: float = 1.0, eps: float = E
     return Rows(name, lambda: _draw(3, 8, scale=scale, dtype=dtype), eps, tol, grad=False)
 
 
-# LayerNorm, RMSNorm and both backward passes are tried on all of these.
+# LayerNorm, RMSNorm and the backward pass are tried on all of these.
 ROWS = (
     Rows("two sequences of three rows", lambda: _draw(2, 3, 6, offset=0.5)),
     Rows("a square matrix", lambda: _draw(5, 5, offset=0.5)),
@@ -528,7 +528,7 @@ RMS_NORM = Exercise(
 )
 
 
-# --- layer_norm_backward and rms_norm_backward ----------------------------------------------------
+# --- layer_norm_backward --------------------------------------------------------------------------
 
 
 def _by_autograd(
@@ -544,12 +544,6 @@ def _layer_norm_backward(
 ) -> tuple[Tensor, ...]:
     bias = torch.zeros_like(weight)
     return _by_autograd(lambda x, w, b: _layer_norm(x, w, b, eps), grad_out, x, weight, bias)
-
-
-def _rms_norm_backward(
-    grad_out: Tensor, x: Tensor, weight: Tensor, eps: float
-) -> tuple[Tensor, ...]:
-    return _by_autograd(lambda x, w: _rms_norm(x, w, eps), grad_out, x, weight)
 
 
 BACKWARD_CASES = [_backward_case(rows) for rows in ROWS]
@@ -625,17 +619,6 @@ def _layer_backward(
     **parts: Callable[..., Any],
 ) -> Answer:
     return _backward(grad_x, grad_weight, grad_bias, centre=centre, square=square, **parts)
-
-
-def _rms_backward(
-    *,
-    grad_x: Formula = _rms_grad_x,
-    grad_weight: Formula = _grad_weight,
-    centre: Statistic = _as_it_is,
-    square: Statistic = _mean_square,
-    **parts: Callable[..., Any],
-) -> Answer:
-    return _backward(grad_x, grad_weight, centre=centre, square=square, **parts)
 
 
 def _backward_mistakes(build: Builder, grad_x: Callable[..., Tensor]) -> tuple[WrongAnswer, ...]:
@@ -745,16 +728,6 @@ def _layer_norm_backward_by_jacobian(
     return grad_x, torch.einsum("...i,...i->i", grad_out, x_hat), torch.einsum("...i->i", grad_out)
 
 
-def _rms_norm_backward_by_cube(
-    grad_out: Tensor, x: Tensor, weight: Tensor, eps: float
-) -> tuple[Tensor, ...]:
-    d = x.shape[-1]
-    r = torch.sqrt(torch.einsum("...i,...i->...", x, x) / d + eps)[..., None]
-    g = grad_out * weight
-    grad_x = g / r - x * (g * x).sum(-1, keepdim=True) / (d * r**3)
-    return grad_x, torch.einsum("...i,...i->i", grad_out, x / r)
-
-
 LAYER_NORM_BACKWARD = Exercise(
     title="Backward pass of LayerNorm",
     oracle=_layer_norm_backward,
@@ -829,49 +802,6 @@ LAYER_NORM_BACKWARD = Exercise(
                 grad_weight=lambda t: _over_leading(t.grad_out * t.x_hat),
                 grad_bias=lambda t: _over_leading(t.grad_out),
             ),
-        ),
-    ),
-)
-
-RMS_NORM_BACKWARD = Exercise(
-    title="Backward pass of RMSNorm",
-    oracle=_rms_norm_backward,
-    leading={"grad_out": 1, "x": 1},
-    cases=BACKWARD_CASES,
-    variants=(_rms_backward(), _rms_norm_backward_by_cube),
-    rules=(autograd("_fused_rms_norm_backward", "native_layer_norm_backward"),),
-    wrong=(
-        *_divisor_mistakes(_rms_backward, "mean square"),
-        *_backward_mistakes(_rms_backward, _rms_grad_x),
-        WrongAnswer(
-            "root mean square treated as a constant",
-            "It depends on every entry of the row, which takes x_hat * mean(g * x_hat) away "
-            "from the gradient.",
-            _rms_backward(grad_x=lambda t: t.g / t.s),
-        ),
-        WrongAnswer(
-            "a sum over no dimension",
-            "A single row has no leading dimensions, and torch takes a sum over `()` for a sum "
-            "over all. Bring x into the shape (-1, d) first, and sum over dimension 0.",
-            _rms_backward(grad_weight=lambda t: _over_leading(t.grad_out * t.x_hat)),
-        ),
-        WrongAnswer(
-            "LayerNorm's mean term",
-            "RMSNorm subtracts no mean in the forward pass, so nothing takes mean(g) away in "
-            "the backward pass.",
-            _rms_backward(grad_x=_layer_grad_x),
-        ),
-        WrongAnswer(
-            "standard deviation in place of the root mean square",
-            "RMSNorm divides by the root of the mean of x^2, without subtracting the mean. The "
-            "backward pass has to divide by the same number.",
-            _rms_backward(square=_var),
-        ),
-        WrongAnswer(
-            "L2 norm in place of the root mean square",
-            "The forward pass averages the squares. With their sum, x_hat is too small by a "
-            "factor of sqrt(d).",
-            _rms_backward(square=lambda x, dim: _mean_square(x, dim) * x.shape[-1]),
         ),
     ),
 )
@@ -1215,12 +1145,13 @@ BATCH_NORM = Exercise(
 )
 
 
-# --- fold_into_linear -----------------------------------------------------------------------------
+# --- to_rms_norm ----------------------------------------------------------------------------------
 
-Pair = tuple[Tensor, Tensor]
+# table, out_weight, out_bias, gamma, beta, in_weight, in_bias
+Model = tuple[Tensor, ...]
 
 
-def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, dtype: torch.dtype) -> Pair:
+def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Weight and bias of the affine map `f`: its derivative, and its value at zero."""
     zero = torch.zeros(d_in, dtype=dtype, requires_grad=True)
     value = f(zero)
@@ -1228,325 +1159,270 @@ def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, dtype: torch.dtype) ->
     return torch.stack(rows), value.detach()
 
 
-def _fold_into_linear(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
-    return _affine_map(
-        lambda x_hat: F.linear(gamma * x_hat + beta, weight, bias), len(gamma), weight.dtype
-    )
-
-
-def _linear(
-    d_out: int,
-    d_in: int,
-    scale: float = 1.0,
-    offset: float = 0.0,
-    dtype: torch.dtype = torch.float64,
-) -> Pair:
+def _to_rms_norm(*model: Tensor) -> tuple[Tensor, ...]:
+    table, out_weight, out_bias, gamma, beta, in_weight, in_bias = model
+    rows = F.linear(torch.eye(len(table), dtype=table.dtype), table.T)
     return (
-        _draw(d_out, d_in, scale=scale, offset=offset, dtype=dtype),
-        _draw(d_out, scale=scale, offset=offset, seed=1, dtype=dtype),
+        _centred(rows),
+        *_affine_map(
+            lambda h: _centred(F.linear(h, out_weight, out_bias)), out_weight.shape[1], table.dtype
+        ),
+        *_affine_map(
+            lambda x_hat: F.linear(gamma * x_hat + beta, in_weight, in_bias),
+            len(gamma),
+            table.dtype,
+        ),
     )
 
 
-def _fold_case(
+def _model(
+    n: int,
+    d: int,
+    inner: int,
+    out: int,
+    *,
+    scale: float = 1.0,
+    offset: float = 0.5,
+    dtype: torch.dtype = torch.float64,
+) -> Model:
+    """Tokens of width d, a writer that reads `inner` features, a reader that gives `out`."""
+
+    def draw(*shape: int, seed: int) -> Tensor:
+        return _draw(*shape, scale=scale, offset=offset, seed=seed, dtype=dtype)
+
+    return (
+        *(draw(n, d, seed=0), draw(d, inner, seed=1), draw(d, seed=2)),
+        *(_draw(d, offset=0.5, seed=s, dtype=dtype) for s in (3, 4)),
+        *(draw(out, d, seed=5), draw(out, seed=6)),
+    )
+
+
+def _model_case(
     name: str,
-    linear: Callable[[], Pair],
-    gamma: Callable[[Tensor], Tensor] = lambda gamma: gamma,
-    beta: Callable[[Tensor], Tensor] = lambda beta: beta,
+    model: Callable[[], Model],
+    change: Callable[[dict[str, Tensor]], dict[str, Tensor]] = lambda parts: {},
     tol: float = EXACT,
 ) -> Case:
-    """A Linear, and a gain and an offset that `gamma` and `beta` may change."""
+    """A model of which `change` replaces parts."""
 
-    def inputs() -> tuple[Tensor, ...]:
-        weight, bias = linear()
-        d_in, dtype = weight.shape[1], weight.dtype
-        return (
-            gamma(_draw(d_in, offset=0.5, seed=2, dtype=dtype)),
-            beta(_draw(d_in, offset=0.5, seed=3, dtype=dtype)),
-            weight,
-            bias,
-        )
+    def inputs() -> tuple[Any, ...]:
+        parts = dict(zip(PARTS, model(), strict=True))
+        return tuple((parts | change(parts)).values())
 
     return Case(name, inputs, tol)
 
 
-FOLD_CASES = [
-    _fold_case("a wide layer, 6 to 4", lambda: _linear(4, 6)),
-    _fold_case("a tall layer, 3 to 7", lambda: _linear(7, 3)),
-    _fold_case("a square weight, 5 to 5", lambda: _linear(5, 5)),
-    _fold_case("a single output", lambda: _linear(1, 6)),
-    _fold_case("a single input", lambda: _linear(4, 1)),
-    _fold_case("a gain with a zero in it", lambda: _linear(4, 4), gamma=lambda v: v.clamp_min(0)),
-    _fold_case("a gain of size 1e-4", lambda: _linear(4, 6), gamma=lambda v: v * 1e-4),
-    _fold_case("an offset of zeros", lambda: _linear(4, 6), beta=lambda v: v * 0),
-    _fold_case("an offset of size 1e4", lambda: _linear(4, 6), beta=lambda v: v * 1e4),
-    _fold_case("a transposed weight, not contiguous", lambda: (_draw(6, 4).T, _draw(4, seed=1))),
-    _fold_case(
-        "every second entry of a flipped gain",
-        lambda: _linear(4, 4),
-        gamma=lambda v: torch.cat([v, v + 1]).flip(0)[::2],
-    ),
-    _fold_case("float32", lambda: _linear(4, 6, dtype=torch.float32), tol=1e-5),
-]
+PARTS = ("table", "out_weight", "out_bias", "gamma", "beta", "in_weight", "in_bias")
+TO_RMS_CASES = [
+    _model_case("5 tokens of width 4", lambda: _model(5, 4, 6, 3)),
+    _model_case("every size 4", lambda: _model(4, 4, 4, 4)),
+    _model_case("a wide stream, 7", lambda: _model(2, 7, 3, 5)),
+    _model_case("a stream of width 1, of which nothing is left", lambda: _model(3, 1, 2, 2)),
+    _model_case("a writer with a single input, a reader with one output",
+                lambda: _model(3, 5, 1, 1)),
+    _model_case("numbers of size 1e-6", lambda: _model(5, 4, 6, 3, scale=1e-6, offset=0.0),
+                tol=1e-15),
+    _model_case("numbers around 100", lambda: _model(5, 4, 6, 3, offset=100.0), tol=1e-10),
+    _model_case("a gain with zeros in it", lambda: _model(5, 4, 6, 3),
+                lambda parts: {"gamma": parts["gamma"].clamp_min(0)}),
+    _model_case("a LayerNorm without offset", lambda: _model(5, 4, 6, 3),
+                lambda parts: {"beta": parts["beta"] * 0}),
+    _model_case("an offset of size 1e4", lambda: _model(5, 4, 6, 3),
+                lambda parts: {"beta": parts["beta"] * 1e4}, 1e-9),
+    _model_case("a bias with equal entries", lambda: _model(5, 4, 6, 3),
+                lambda parts: {"out_bias": torch.full_like(parts["out_bias"], 3.0)}),
+    _model_case("a table with rows of mean zero", lambda: _model(5, 4, 6, 3),
+                lambda parts: {"table": _centred(parts["table"])}),
+    _model_case("transposed weights, not contiguous", lambda: _model(5, 4, 6, 3),
+                lambda parts: {name: parts[name].T.contiguous().T
+                               for name in ("table", "out_weight", "in_weight")}),
+    _model_case("float32", lambda: _model(5, 4, 6, 3, dtype=torch.float32), tol=1e-5),
+]  # fmt: skip
+
+# A part of the answer, from the whole model.
+Part = Callable[..., Tensor]
 
 
-def _fold_by_matrices(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
-    return weight @ torch.diag(gamma), F.linear(beta, weight, bias)
+def _new_table(m: dict[str, Tensor]) -> Tensor:
+    return _centred(m["table"])
 
 
-def _fold_by_einsum(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
-    return torch.einsum("oi,i->oi", weight, gamma), torch.einsum("oi,i->o", weight, beta) + bias
+def _new_out_weight(m: dict[str, Tensor]) -> Tensor:
+    return _centred(m["out_weight"], 0)
 
 
-def _fold_in_place(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
-    bias += weight @ beta
-    weight *= gamma
-    return weight, bias
+def _new_out_bias(m: dict[str, Tensor]) -> Tensor:
+    return _centred(m["out_bias"])
 
 
-def _fold_weight_first(gamma: Tensor, beta: Tensor, weight: Tensor, bias: Tensor) -> Pair:
-    weight = weight * gamma
-    return weight, weight @ beta + bias
+def _new_in_weight(m: dict[str, Tensor]) -> Tensor:
+    return m["in_weight"] * m["gamma"]
 
 
-def _wrong_weight(new: Callable[[Tensor, Tensor], Tensor]) -> Answer:
-    """The right new bias, with a new weight from the gain and the old weight."""
-    return lambda gamma, beta, weight, bias: (new(gamma, weight), weight @ beta + bias)
+def _new_in_bias(m: dict[str, Tensor]) -> Tensor:
+    return m["in_bias"] + m["in_weight"] @ m["beta"]
 
 
-def _wrong_bias(new: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]) -> Answer:
-    """The right new weight, with a new bias from everything that was given."""
-    return lambda gamma, beta, weight, bias: (weight * gamma, new(gamma, beta, weight, bias))
-
-
-FOLD_INTO_LINEAR = Exercise(
-    title="Fold the gain and the offset of a norm into the Linear after it",
-    oracle=_fold_into_linear,
-    cases=FOLD_CASES,
-    variants=(_fold_by_matrices, _fold_by_einsum),
-    wrong=(
-        WrongAnswer(
-            "rows scaled in place of columns",
-            "torch stores the weight as (d_out, d_in). The gain belongs to the inputs, so "
-            "gamma[i] multiplies column i.",
-            _wrong_weight(lambda gamma, weight: gamma[:, None] * weight),
-        ),
-        WrongAnswer(
-            "gain multiplied in as a vector",
-            "`weight @ gamma` adds the columns up and leaves a vector. The new weight is "
-            "`weight @ diag(gamma)`, which is `weight * gamma`.",
-            _wrong_weight(lambda gamma, weight: weight @ gamma),
-        ),
-        WrongAnswer(
-            "division by the gain",
-            "The Linear used to receive gamma * x_hat and now receives x_hat, so its weight has "
-            "to multiply by gamma itself.",
-            _wrong_weight(lambda gamma, weight: weight / gamma),
-        ),
-        WrongAnswer(
-            "gain of 1 + gamma",
-            "Some models, Gemma among them, store the gain minus one. Here gamma is the gain.",
-            _wrong_weight(lambda gamma, weight: weight * (1 + gamma)),
-        ),
-        WrongAnswer(
-            "gain left out of the weight",
-            "The new Linear receives x_hat without the gain, so the gain has to be in its weight.",
-            _wrong_weight(lambda gamma, weight: weight.clone()),
-        ),
-        WrongAnswer(
-            "weight returned as (d_in, d_out)",
-            "torch stores the weight of a Linear as (d_out, d_in), and the new one has to have "
-            "that layout too.",
-            _wrong_weight(lambda gamma, weight: (weight * gamma).T),
-        ),
-        WrongAnswer(
-            "offset forgotten",
-            "The Linear also maps the offset, to weight @ beta. That is added to the bias.",
-            _wrong_bias(lambda gamma, beta, weight, bias: bias.clone()),
-        ),
-        WrongAnswer(
-            "offset not pushed through the weight",
-            "beta is an input of the Linear and has d_in entries. What reaches the bias is "
-            "weight @ beta.",
-            _wrong_bias(lambda gamma, beta, weight, bias: beta + bias),
-        ),
-        WrongAnswer(
-            "offset pushed through the transposed weight",
-            "beta lives on the input side, so the sum runs over the columns: weight @ beta in "
-            "torch's layout, not weight.T @ beta.",
-            _wrong_bias(lambda gamma, beta, weight, bias: weight.T @ beta + bias),
-        ),
-        WrongAnswer(
-            "offset pushed through the new weight",
-            "The offset is added after the gain, so it meets the old weight. Through the new "
-            "weight it would be multiplied by gamma.",
-            _fold_weight_first,
-        ),
-        WrongAnswer(
-            "offset subtracted",
-            "The Linear received gamma * x_hat + beta, so weight @ beta is added to the bias.",
-            _wrong_bias(lambda gamma, beta, weight, bias: bias - weight @ beta),
-        ),
-        WrongAnswer(
-            "offset multiplied in without a sum",
-            "`weight * beta` is a matrix. Each output sums it over the inputs: weight @ beta.",
-            _wrong_bias(lambda gamma, beta, weight, bias: weight * beta + bias[:, None]),
-        ),
-        WrongAnswer(
-            "old bias dropped",
-            "The Linear still adds its own bias. The new bias is weight @ beta + bias.",
-            _wrong_bias(lambda gamma, beta, weight, bias: weight @ beta),
-        ),
-        WrongAnswer(
-            "gain applied to the bias too",
-            "The bias is added on the output side, after the weight, and gamma acts on the "
-            "input side.",
-            _wrong_bias(lambda gamma, beta, weight, bias: weight @ beta + gamma * bias),
-        ),
-        WrongAnswer(
-            "the given Linear changed in place",
-            "The result is right, but the weight and the bias that were given are now other "
-            "ones. Return new tensors.",
-            _fold_in_place,
-        ),
-    ),
-)
-
-
-# --- center_linear --------------------------------------------------------------------------------
-
-
-def _center_linear(weight: Tensor, bias: Tensor) -> Pair:
-    return _affine_map(lambda x: _centred(F.linear(x, weight, bias)), weight.shape[1], weight.dtype)
-
-
-CENTER_CASES = [
-    Case("a wide layer, 6 to 4", lambda: _linear(4, 6), EXACT),
-    Case("a tall layer, 3 to 7", lambda: _linear(7, 3), EXACT),
-    Case("a square weight, 5 to 5", lambda: _linear(5, 5), EXACT),
-    Case("a single output, which leaves nothing", lambda: _linear(1, 3), EXACT),
-    Case("a single input", lambda: _linear(4, 1), EXACT),
-    Case("weights of size 1e-6", lambda: _linear(4, 6, scale=1e-6), 1e-16),
-    Case("weights of size 1e4", lambda: _linear(4, 6, scale=1e4), 1e-10),
-    Case("weights and bias around 100", lambda: _linear(4, 6, offset=100.0), EXACT),
-    Case("a bias with equal entries", lambda: (_draw(4, 6), torch.full((4,), 3.0).double()), EXACT),
-    Case("columns that are centred already", lambda: (_centred(_draw(5, 3), 0), _draw(5)), EXACT),
-    Case("a transposed weight, not contiguous", lambda: (_draw(6, 4).T, _draw(4, seed=1)), EXACT),
-    Case("a flipped bias, every second entry", lambda: (_draw(4, 6), _draw(8).flip(0)[::2]), EXACT),
-    Case("float32", lambda: _linear(4, 6, dtype=torch.float32), 1e-5),
-]
-
-
-def _center_by_matrix(weight: Tensor, bias: Tensor) -> Pair:
-    d_out = len(bias)
-    centring = torch.eye(d_out, dtype=weight.dtype) - 1 / d_out
-    return centring @ weight, centring @ bias
-
-
-def _center_as_one_matrix(weight: Tensor, bias: Tensor) -> Pair:
-    columns = torch.cat([weight, bias[:, None]], dim=1)
-    columns = columns - columns.sum(0) / len(columns)
-    return columns[:, :-1], columns[:, -1]
-
-
-def _center_in_place(weight: Tensor, bias: Tensor) -> Pair:
-    weight -= _mean(weight, 0)
-    bias -= bias.mean()
-    return weight, bias
-
-
-def _centre_with(
-    new_weight: Callable[[Tensor], Tensor] = lambda weight: _centred(weight, 0),
-    new_bias: Callable[[Tensor], Tensor] = _centred,
+@in_parts
+def _converted(
+    *,
+    table: Part = _new_table,
+    out_weight: Part = _new_out_weight,
+    out_bias: Part = _new_out_bias,
+    in_weight: Part = _new_in_weight,
+    in_bias: Part = _new_in_bias,
 ) -> Answer:
-    """Weight and bias centred, for a mistake to replace one of the two."""
-    return lambda weight, bias: (new_weight(weight), new_bias(bias))
+    """The model converted, for a mistake to replace one of its parts."""
+
+    def answer(*model: Tensor) -> tuple[Tensor, ...]:
+        m = dict(zip(PARTS, model, strict=True))
+        return tuple(part(m) for part in (table, out_weight, out_bias, in_weight, in_bias))
+
+    # The names of the parameters, as the text has them.
+    return lambda table, out_weight, out_bias, gamma, beta, in_weight, in_bias: answer(
+        table, out_weight, out_bias, gamma, beta, in_weight, in_bias
+    )
 
 
-def _minus_sum_over(v: Tensor, n: int) -> Tensor:
-    """`v` minus its sum over the outputs divided by `n`, which is right for `n` outputs."""
-    return v - _divided(v.sum(0), n)
+def _converted_by_matrices(
+    table: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    in_weight: Tensor,
+    in_bias: Tensor,
+) -> tuple[Tensor, ...]:
+    d = len(gamma)
+    centring = torch.eye(d, dtype=table.dtype) - 1 / d
+    return (
+        *(table @ centring, centring @ out_weight, centring @ out_bias),
+        *(in_weight @ torch.diag(gamma), F.linear(beta, in_weight, in_bias)),
+    )
 
 
-CENTER_LINEAR = Exercise(
-    title="Centre a Linear, so that RMSNorm after it does what LayerNorm did",
-    oracle=_center_linear,
-    cases=CENTER_CASES,
-    variants=(_center_by_matrix, _center_as_one_matrix),
+def _converted_in_place(
+    table: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    in_weight: Tensor,
+    in_bias: Tensor,
+) -> tuple[Tensor, ...]:
+    in_bias += in_weight @ beta
+    in_weight *= gamma
+    table -= _mean(table)
+    out_weight -= _mean(out_weight, 0)
+    out_bias -= out_bias.mean()
+    return table, out_weight, out_bias, in_weight, in_bias
+
+
+TO_RMS_NORM = Exercise(
+    title="Convert a model with LayerNorm to RMSNorm",
+    oracle=_to_rms_norm,
+    cases=TO_RMS_CASES,
+    variants=(_converted(), _converted_by_matrices),
     wrong=(
+        WrongAnswer(
+            "the table left as it is",
+            "The norm reads the sum of all that was written, and the table writes first. Its rows "
+            "have means too, and RMSNorm would not subtract them.",
+            _converted(table=lambda m: m["table"].clone()),
+        ),
+        WrongAnswer(
+            "the table centred over the tokens",
+            "LayerNorm subtracts the mean of one token over its features. In the table that is "
+            "the mean of a row.",
+            _converted(table=lambda m: _centred(m["table"], 0)),
+        ),
+        WrongAnswer(
+            "one mean for the whole table",
+            "Every token has a mean of its own, so each row of the table loses its own.",
+            _converted(table=lambda m: m["table"] - m["table"].mean()),
+        ),
         WrongAnswer(
             "centred over the inputs",
-            "LayerNorm subtracts the mean over the outputs. In torch's layout, (d_out, d_in), "
-            "that is the mean of each column.",
-            _centre_with(new_weight=_centred),
+            "LayerNorm subtracts the mean over what the Linear writes, its outputs. In torch's "
+            "layout, (d_out, d_in), that is the mean of each column.",
+            _converted(out_weight=lambda m: _centred(m["out_weight"])),
         ),
         WrongAnswer(
             "centred over inputs and outputs",
             "Only the mean of each column has to go. Taking the mean of each row away as well "
             "changes what the layer computes.",
-            _centre_with(new_weight=lambda weight: _centred(_centred(weight, 0), 1)),
+            _converted(out_weight=lambda m: _centred(_centred(m["out_weight"], 0), 1)),
         ),
         WrongAnswer(
             "one mean for the whole weight",
             "Each input has its own mean over the outputs, so each column loses its own mean.",
-            _centre_with(new_weight=lambda weight: weight - weight.mean()),
+            _converted(out_weight=lambda m: m["out_weight"] - m["out_weight"].mean()),
         ),
         WrongAnswer(
-            "weight not centred",
-            "Centring the bias takes a constant away. The part of the mean that depends on x "
-            "comes from the weight.",
-            _centre_with(new_weight=lambda weight: weight.clone()),
+            "the writer's weight not centred",
+            "Centring the bias takes a constant away. The part of the mean that depends on the "
+            "input comes from the weight.",
+            _converted(out_weight=lambda m: m["out_weight"].clone()),
         ),
         WrongAnswer(
-            "bias not centred",
-            "The bias is part of the output, so its mean is part of the mean that LayerNorm "
+            "the writer's bias not centred",
+            "The bias is part of what is written, so its mean is part of the mean that LayerNorm "
             "subtracts.",
-            _centre_with(new_bias=lambda bias: bias.clone()),
+            _converted(out_bias=lambda m: m["out_bias"].clone()),
         ),
         WrongAnswer(
-            "bias set to zero",
+            "the writer's bias set to zero",
             "Only the mean of the bias goes. The differences between its entries stay.",
-            _centre_with(new_bias=lambda bias: bias * 0),
+            _converted(out_bias=lambda m: m["out_bias"] * 0),
         ),
         WrongAnswer(
-            "mean taken with d_out - 1",
-            "The mean that LayerNorm subtracts is the sum over d_out outputs divided by d_out. "
-            "The n - 1 belongs to a variance.",
-            lambda weight, bias: tuple(_minus_sum_over(v, len(bias) - 1) for v in (weight, bias)),
+            "rows scaled in place of columns",
+            "torch stores the weight as (d_out, d_in). The gain belongs to the inputs of the "
+            "reader, so gamma[i] multiplies column i.",
+            _converted(in_weight=lambda m: m["gamma"][:, None] * m["in_weight"]),
         ),
         WrongAnswer(
-            "mean taken with d_in",
-            "The sum runs over the d_out outputs, so it is divided by d_out.",
-            lambda weight, bias: tuple(_minus_sum_over(v, weight.shape[1]) for v in (weight, bias)),
+            "division by the gain",
+            "The reader used to receive gamma * x_hat and now receives x_hat, so its weight has "
+            "to multiply by gamma itself.",
+            _converted(in_weight=lambda m: m["in_weight"] / m["gamma"]),
         ),
         WrongAnswer(
-            "sum subtracted in place of the mean",
-            "The sum over the outputs has to be divided by their number before it is subtracted.",
-            lambda weight, bias: tuple(_minus_sum_over(v, 1) for v in (weight, bias)),
+            "gain of 1 + gamma",
+            "Some models, Gemma among them, store the gain minus one. Here gamma is the gain.",
+            _converted(in_weight=lambda m: m["in_weight"] * (1 + m["gamma"])),
         ),
         WrongAnswer(
-            "mean added",
-            "The mean over the outputs is subtracted. Added, it is doubled.",
-            lambda weight, bias: tuple(_minus_sum_over(v, -len(bias)) for v in (weight, bias)),
+            "gain left out of the reader",
+            "The norm has no gain any more, so the gain has to be in the reader's weight.",
+            _converted(in_weight=lambda m: m["in_weight"].clone()),
         ),
         WrongAnswer(
-            "divided by the standard deviation too",
-            "RMSNorm does the division, and it depends on x. The Linear only has to produce an "
-            "output with mean zero.",
-            lambda weight, bias: tuple(
-                _centred(v, 0) / _root(_var(v, 0), EPS) for v in (weight, bias)
-            ),
+            "offset forgotten",
+            "The reader also maps the offset, to in_weight @ beta. That is added to its bias.",
+            _converted(in_bias=lambda m: m["in_bias"].clone()),
         ),
         WrongAnswer(
-            "weight returned as (d_in, d_out)",
-            "torch stores the weight of a Linear as (d_out, d_in), and the new one has to have "
-            "that layout too.",
-            _centre_with(new_weight=lambda weight: _centred(weight, 0).T),
+            "offset pushed through the new weight",
+            "The offset is added after the gain, so it meets the old weight. Through the new "
+            "weight it would be multiplied by gamma.",
+            _converted(in_bias=lambda m: m["in_bias"] + (m["in_weight"] * m["gamma"]) @ m["beta"]),
         ),
         WrongAnswer(
-            "the given Linear changed in place",
-            "The result is right, but the weight and the bias that were given are now other "
-            "ones. Return new tensors.",
-            _center_in_place,
+            "offset subtracted",
+            "The reader received gamma * x_hat + beta, so in_weight @ beta is added to the bias.",
+            _converted(in_bias=lambda m: m["in_bias"] - m["in_weight"] @ m["beta"]),
+        ),
+        WrongAnswer(
+            "old bias dropped",
+            "The reader still adds its own bias, beside in_weight @ beta.",
+            _converted(in_bias=lambda m: m["in_weight"] @ m["beta"]),
+        ),
+        WrongAnswer(
+            "the given model changed in place",
+            "The result is right, but the tensors that were given are now other ones. Return new "
+            "tensors.",
+            _converted_in_place,
         ),
     ),
 )
@@ -1580,13 +1456,95 @@ LEFT_BY_EPS = number(
     ],
 )
 
+# --- scale ----------------------------------------------------------------------------------------
+
+SCALE = choice(
+    "A network with LayerNorm, and large weights",
+    right="C",
+    because="The weights have to move as far as they are large to change the function as much, and "
+    "the gradient that moves them is smaller by the same factor.",
+    tempting={
+        "A": (
+            "the same function learns the same",
+            "The function is the same at the start, and so is the loss. A step of gradient "
+            "descent moves the weights, though, and how much it changes the function depends on "
+            "how large they are.",
+        ),
+        "B": (
+            "large weights mean large gradients",
+            "So it is without a norm. Here the loss does not change when all weights are "
+            "stretched, so a change of the weights counts by its share in them.",
+        ),
+        "D": (
+            "large weights explode",
+            "So they do without a norm. LayerNorm divides by the size of its input, so the rows "
+            "have the same size whatever the weights are.",
+        ),
+    },
+)
+
+# --- decay ----------------------------------------------------------------------------------------
+
+
+def _settled_size_exponent() -> float:
+    """The exponent of the weight decay in the size at which weights before a norm settle."""
+    decays, rate, steps = torch.tensor([0.01, 0.03, 0.1, 0.3]), 0.3, 1500
+    g = torch.Generator().manual_seed(0)
+    weights = torch.randn(len(decays), 8, 8, generator=g).requires_grad_()
+    sizes = []
+    for _ in range(steps):
+        x, target = torch.randn(2, len(decays), 16, 8, generator=g)
+        error = F.layer_norm(x @ weights, (8,), eps=0.0) - target
+        [grad] = torch.autograd.grad(error.square().mean((1, 2)).sum(), weights)
+        with torch.no_grad():
+            weights.mul_(1 - rate * decays[:, None, None]).sub_(rate * grad)
+            sizes.append(weights.square().sum((1, 2)).sqrt())
+    size = torch.stack(sizes[steps // 2 :]).mean(0).log()
+    a, b = (v - v.mean() for v in (decays.log(), size))
+    return (a @ b / (a @ a)).item()
+
+
+DECAY = number(
+    "Weight decay before a norm",
+    value=_settled_size_exponent,
+    within=0.15,
+    because="The checker's own run found {value}. The steps push the weights out by the square of "
+    "a gradient that is itself inversely proportional to their size, so they settle at the fourth "
+    "root.",
+    wrong=[
+        WrongNumber(
+            "the gradient taken for independent of the size",
+            "That would be the square root. It is also what the squared size does: the exponent "
+            "of the size is half of that.",
+            lambda: -0.5,
+        ),
+        WrongNumber(
+            "the size inversely proportional to the decay",
+            "Ten times the decay does not divide the size by ten: smaller weights get larger "
+            "gradients, which push back.",
+            lambda: -1.0,
+        ),
+        WrongNumber(
+            "the size left alone by the decay",
+            "The function does not depend on the size, but the decay acts on the weights all the "
+            "same.",
+            lambda: 0.0,
+        ),
+        WrongNumber(
+            "the sign turned round",
+            "More decay makes the weights smaller, so the exponent is negative.",
+            lambda: 0.25,
+        ),
+    ],
+)
+
 EXERCISES: dict[str, Exercise] = {
     "layer_norm": LAYER_NORM,
-    "rms_norm": RMS_NORM,
-    "layer_norm_backward": LAYER_NORM_BACKWARD,
-    "rms_norm_backward": RMS_NORM_BACKWARD,
+    "scale": SCALE,
     "batch_norm": BATCH_NORM,
-    "fold_into_linear": FOLD_INTO_LINEAR,
-    "center_linear": CENTER_LINEAR,
+    "to_rms_norm": TO_RMS_NORM,
     "eps": LEFT_BY_EPS,
+    "layer_norm_backward": LAYER_NORM_BACKWARD,
+    "decay": DECAY,
+    "rms_norm": RMS_NORM,
 }

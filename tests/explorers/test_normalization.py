@@ -140,7 +140,7 @@ def test_batch_norm_makes_features_equal_and_not_tokens():
             *(tokens.min(), tokens.max(), features.min(), features.max()),
         ),
         Heat(
-            "the numbers, from low to high",
+            "the numbers, colored from −3 to 3",
             y,
             "feature",
             "token",

@@ -57,7 +57,7 @@ ENTRIES: Entries = {
     ("ex-layer-norm-backward", r"g=\gamma\odot\partial\ell/\partial y"): Formula(
         gradient, swap=QUOTIENT
     ),
-    ("ex-fold-gain", r"\sum_j(\gamma_j\hat x_j+\beta_j)W_{oj}+b_o"): Formula(
+    ("ex-center-linear", r"\sum_j(\gamma_j\hat x_j+\beta_j)W_{oj}+b_o"): Formula(
         folded, claim="y_o=@0", says=("Write out one output",)
     ),
     ("Write the backward pass of LayerNorm.", r"g=\gamma\odot\partial\ell/\partial y"): Formula(

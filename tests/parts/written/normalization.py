@@ -144,27 +144,6 @@ def layer_backward_by_vjp(grad_out, x, weight, eps):
 
 
 # RMSNorm backwards
-def rms_backward_with(dx=None, to_weight=None):
-    def answer(grad_out, x, weight, eps):
-        s = torch.sqrt(x.square().mean(-1, keepdim=True) + eps)
-        xhat = x / s
-        g = grad_out * weight
-        if dx is None:
-            to_x = (g - xhat * (g * xhat).mean(-1, keepdim=True)) / s
-        else:
-            to_x = dx(g, xhat, s, x)
-        rows = (grad_out * xhat).reshape(-1, x.shape[-1])
-        return to_x, rows.sum(0) if to_weight is None else to_weight(grad_out, x, xhat)
-
-    return answer
-
-
-def rms_backward_by_autograd(grad_out, x, weight, eps):
-    x, w = x.detach().requires_grad_(), weight.detach().requires_grad_()
-    y = F.rms_norm(x, x.shape[-1:], w, eps)
-    return torch.autograd.grad(y, (x, w), grad_out)
-
-
 # BatchNorm
 def batch_norm_with(
     dims=None,
@@ -256,49 +235,40 @@ def torchs_operator(x, running_mean, running_var, weight, bias, training, moment
     )[0]
 
 
-# fold
-def fold_in_place(gamma, beta, weight, bias):
+# converted
+def converted_with(**parts):
+    def answer(table, out_weight, out_bias, gamma, beta, in_weight, in_bias):
+        result = {
+            "table": table - table.mean(-1, keepdim=True),
+            "out_weight": out_weight - out_weight.mean(0),
+            "out_bias": out_bias - out_bias.mean(),
+            "in_weight": in_weight * gamma,
+            "in_bias": in_weight @ beta + in_bias,
+        }
+        given = {"table": table, "w": out_weight, "b": out_bias, "g": gamma, "beta": beta}
+        given |= {"read": in_weight, "bias": in_bias}
+        return tuple((result | {name: f(**given) for name, f in parts.items()}).values())
+
+    return answer
+
+
+def converted_in_place(table, out_weight, out_bias, gamma, beta, in_weight, in_bias):
     with torch.no_grad():
-        bias += weight @ beta
-        weight *= gamma
-    return weight, bias
+        for v, dim in ((table, -1), (out_weight, 0), (out_bias, 0)):
+            v -= v.mean(dim, keepdim=True)
+        in_bias += in_weight @ beta
+        in_weight *= gamma
+    return table, out_weight, out_bias, in_weight, in_bias
 
 
-def fold_of_a_module(gamma, beta, weight, bias):
-    out, width = weight.shape
-    linear = nn.Linear(width, out)
-    linear.weight.data = (weight * gamma).detach()
-    linear.bias.data = (weight @ beta + bias).detach()
-    return linear.weight, linear.bias
+def projected_from_the_right(table, w, **_):
+    n = w.shape[1]
+    return w @ (torch.eye(n, dtype=w.dtype) - 1 / n)
 
 
-# centred
-def centred_by_rows(weight, bias):
-    return weight - weight.mean(1, keepdim=True), bias - bias.mean()
-
-
-def centred_in_place_too(weight, bias):
-    with torch.no_grad():
-        weight -= weight.mean(0)
-        bias -= bias.mean()
-    return weight, bias
-
-
-def projected_from_the_right(weight, bias):
-    n = weight.shape[1]
-    p = torch.eye(n, dtype=weight.dtype) - 1 / n
-    return weight @ p, bias - bias.mean()
-
-
-def two_sided(weight, bias):
-    w = weight - weight.mean(0)
-    return w - w.mean(1, keepdim=True), bias - bias.mean()
-
-
-def centred_and_scaled(weight, bias):
-    w = weight - weight.mean(0)
-    b = bias - bias.mean()
-    return w / w.std(0), b / b.std()
+def centred_and_scaled(w, **_):
+    w = w - w.mean(0)
+    return w / w.std(0)
 
 
 WRONG = [
@@ -475,57 +445,6 @@ WRONG = [
         says="without autograd",
     ),
     Wrong(
-        "normalization.rms_norm_backward",
-        "the mean of g subtracted",
-        rms_backward_with(
-            dx=lambda g, h, s, x: (
-                (g - g.mean(-1, keepdim=True) - h * (g * h).mean(-1, keepdim=True)) / s
-            )
-        ),
-        named="LayerNorm's mean term",
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "x for its normalized form",
-        rms_backward_with(dx=lambda g, h, s, x: (g - x * (g * x).mean(-1, keepdim=True)) / s),
-        named="x in place of x_hat in grad_x",
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "the size as a constant",
-        rms_backward_with(dx=lambda g, h, s, x: g / s),
-        named="root mean square treated as a constant",
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "the mean over all entries",
-        rms_backward_with(dx=lambda g, h, s, x: (g - h * (g * h).mean()) / s),
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "the weight's one row for each",
-        rms_backward_with(to_weight=lambda o, x, h: o * h),
-        named="grad_weight not summed at all",
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "the weight's as a mean",
-        rms_backward_with(to_weight=lambda o, x, h: (o * h).flatten(0, -2).mean(0)),
-        named="grad_weight averaged over the rows",
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "the weight's over the first dimension",
-        rms_backward_with(to_weight=lambda o, x, h: (o * h).sum(0)),
-        named="grad_weight summed over the first dimension only",
-    ),
-    Wrong(
-        "normalization.rms_norm_backward",
-        "autograd.grad",
-        rms_backward_by_autograd,
-        says="without autograd",
-    ),
-    Wrong(
         "normalization.batch_norm",
         "remembers the biased variance",
         batch_norm_with(remembered=0),
@@ -589,76 +508,73 @@ WRONG = [
         "normalization.batch_norm", "native_batch_norm", torchs_operator, says="without calling it"
     ),
     Wrong(
-        "normalization.fold_into_linear",
+        "normalization.to_rms_norm",
         "γ over the outputs",
-        lambda gamma, beta, weight, bias: (weight * gamma[:, None], weight @ beta + bias),
+        converted_with(in_weight=lambda read, g, **_: read * g[:, None]),
         named="rows scaled in place of columns",
     ),
     Wrong(
-        "normalization.fold_into_linear",
+        "normalization.to_rms_norm",
         "γ twice on β",
-        lambda gamma, beta, weight, bias: (weight * gamma, (weight * gamma) @ beta + bias),
+        converted_with(in_bias=lambda read, g, beta, bias, **_: (read * g) @ beta + bias),
         named="offset pushed through the new weight",
     ),
     Wrong(
-        "normalization.fold_into_linear",
-        "bias left as it is",
-        lambda gamma, beta, weight, bias: (weight * gamma, bias),
+        "normalization.to_rms_norm",
+        "the reader's bias left as it is",
+        converted_with(in_bias=lambda bias, **_: bias),
         named="offset forgotten",
     ),
     Wrong(
-        "normalization.fold_into_linear",
+        "normalization.to_rms_norm",
         "the old bias lost",
-        lambda gamma, beta, weight, bias: (weight * gamma, weight @ beta),
+        converted_with(in_bias=lambda read, beta, **_: read @ beta),
         named="old bias dropped",
     ),
     Wrong(
-        "normalization.fold_into_linear",
+        "normalization.to_rms_norm",
         "the transpose",
-        lambda gamma, beta, weight, bias: ((weight * gamma).T, weight @ beta + bias),
-        named="weight returned as (d_in, d_out)",
+        converted_with(in_weight=lambda read, g, **_: (read * g).T),
     ),
     Wrong(
-        "normalization.fold_into_linear",
+        "normalization.to_rms_norm",
         "in place",
-        fold_in_place,
-        named="the given Linear changed in place",
+        converted_in_place,
+        named="the given model changed in place",
     ),
     Wrong(
-        "normalization.center_linear",
+        "normalization.to_rms_norm",
+        "the writer alone",
+        converted_with(table=lambda table, **_: table),
+        named="the table left as it is",
+    ),
+    Wrong(
+        "normalization.to_rms_norm",
         "each row of the weight",
-        centred_by_rows,
+        converted_with(out_weight=lambda w, **_: w - w.mean(1, keepdim=True)),
         named="centred over the inputs",
     ),
     Wrong(
-        "normalization.center_linear",
-        "in place",
-        centred_in_place_too,
-        named="the given Linear changed in place",
-    ),
-    Wrong(
-        "normalization.center_linear",
+        "normalization.to_rms_norm",
         "projected from the right",
-        projected_from_the_right,
+        converted_with(out_weight=projected_from_the_right),
         named="centred over the inputs",
     ),
     Wrong(
-        "normalization.center_linear",
-        "both sides",
-        two_sided,
-        named="centred over inputs and outputs",
-    ),
-    Wrong("normalization.center_linear", "scaled too", centred_and_scaled),
-    Wrong(
-        "normalization.center_linear",
-        "the bias as it is",
-        lambda weight, bias: (weight - weight.mean(0), bias),
-        named="bias not centred",
+        "normalization.to_rms_norm",
+        "scaled too",
+        converted_with(out_weight=centred_and_scaled),
     ),
     Wrong(
-        "normalization.center_linear",
+        "normalization.to_rms_norm",
+        "the writer's bias as it is",
+        converted_with(out_bias=lambda b, **_: b),
+        named="the writer's bias not centred",
+    ),
+    Wrong(
+        "normalization.to_rms_norm",
         "one mean for all",
-        lambda weight, bias: (weight - weight.mean(), bias - bias.mean()),
+        converted_with(out_weight=lambda w, **_: w - w.mean()),
         named="one mean for the whole weight",
     ),
 ]
@@ -714,15 +630,6 @@ def backward_by_jacobians(grad_out, x, weight, eps):
     return dx.reshape(x.shape), dw, db
 
 
-def rms_backward_by_rows(grad_out, x, weight, eps):
-    d = x.shape[-1]
-    r = torch.rsqrt(torch.einsum("...d,...d->...", x, x) / d + eps)[..., None]
-    g = grad_out * weight
-    along = torch.einsum("...d,...d->...", g, x)[..., None]
-    dw = torch.einsum("nd,nd->d", grad_out.reshape(-1, d), (x * r).reshape(-1, d))
-    return r * g - r**3 * along * x / d, dw
-
-
 def batch_norm_with_lerp(x, running_mean, running_var, weight, bias, training, momentum, eps):
     columns = x.transpose(0, 1).flatten(1)
     if training:
@@ -756,28 +663,38 @@ def batch_norm_with_copy(x, running_mean, running_var, weight, bias, training, m
     return weight.view(shape) * y + bias.view(shape)
 
 
-def fold_by_a_diagonal(gamma, beta, weight, bias):
-    return weight @ torch.diag(gamma), F.linear(beta, weight, bias)
+def converted_by_a_projection(table, out_weight, out_bias, gamma, beta, in_weight, in_bias):
+    n = len(gamma)
+    p = torch.eye(n, dtype=table.dtype) - torch.ones(n, n, dtype=table.dtype) / n
+    reader = in_weight @ torch.diag(gamma), F.linear(beta, in_weight, in_bias)
+    return table @ p, p @ out_weight, p @ out_bias, *reader
 
 
-def fold_by_columns(gamma, beta, weight, bias):
-    columns = [weight[:, k] * gamma[k] for k in range(weight.shape[1])]
-    moved = bias.clone()
-    for k in range(weight.shape[1]):
-        moved = moved + weight[:, k] * beta[k]
-    return torch.stack(columns, 1), moved
+def converted_column_by_column(table, out_weight, out_bias, gamma, beta, in_weight, in_bias):
+    def level(v):
+        return v - sum(v) / len(v)
+
+    columns = [level(out_weight[:, k]) for k in range(out_weight.shape[1])]
+    moved = in_bias.clone()
+    for k in range(len(beta)):
+        moved = moved + in_weight[:, k] * beta[k]
+    return (
+        torch.stack([level(row) for row in table]),
+        torch.stack(columns, 1),
+        level(out_bias),
+        torch.einsum("oi,i->oi", in_weight, gamma),
+        moved,
+    )
 
 
-def centred_by_a_projection(weight, bias):
-    n = len(bias)
-    p = torch.eye(n, dtype=weight.dtype) - torch.ones(n, n, dtype=weight.dtype) / n
-    return p @ weight, p @ bias
-
-
-def centred_as_one_matrix(weight, bias):
-    both = torch.cat([weight, bias[:, None]], 1)
-    both = both - both.sum(0, keepdim=True) / both.shape[0]
-    return both[:, :-1], both[:, -1]
+def converted_as_modules(table, out_weight, out_bias, gamma, beta, in_weight, in_bias):
+    writer, reader = nn.Linear(*out_weight.T.shape), nn.Linear(*in_weight.T.shape)
+    writer.weight.data = out_weight - out_weight.mean(0, keepdim=True)
+    writer.bias.data = out_bias - out_bias.mean()
+    reader.weight.data = gamma * in_weight
+    reader.bias.data = in_weight.mv(beta) + in_bias
+    book = nn.Embedding.from_pretrained(table - table.mean(1)[:, None])
+    return book.weight, writer.weight, writer.bias, reader.weight, reader.bias
 
 
 RIGHT = [
@@ -788,12 +705,9 @@ RIGHT = [
     Right("normalization.rms_norm", "cast before the gain", rms_cast_between),
     Right("normalization.layer_norm_backward", "flat, sums by a product", backward_by_flattening),
     Right("normalization.layer_norm_backward", "row by row", backward_by_jacobians),
-    Right("normalization.rms_norm_backward", "einsum", rms_backward_by_rows),
     Right("normalization.batch_norm", "one line per feature, lerp_", batch_norm_with_lerp),
     Right("normalization.batch_norm", "copy_", batch_norm_with_copy),
-    Right("normalization.fold_into_linear", "a diagonal matrix", fold_by_a_diagonal),
-    Right("normalization.fold_into_linear", "column by column", fold_by_columns),
-    Right("normalization.fold_into_linear", "parameters of a new Linear", fold_of_a_module),
-    Right("normalization.center_linear", "a projection", centred_by_a_projection),
-    Right("normalization.center_linear", "weight and bias side by side", centred_as_one_matrix),
+    Right("normalization.to_rms_norm", "a projection", converted_by_a_projection),
+    Right("normalization.to_rms_norm", "column by column", converted_column_by_column),
+    Right("normalization.to_rms_norm", "modules", converted_as_modules),
 ]
