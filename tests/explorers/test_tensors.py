@@ -50,25 +50,30 @@ def test_who_notices_one_wrong_value():
     )
 
 
-@check_explorer("explore-broadcasting", {"shape of A": "(1, 4)", "shape of B": "(2, 4)"})
-def test_a_row_broadcast_to_two():
-    row, two = np.arange(4) / 3, np.arange(8).reshape(2, 4) / 7
-    a, b = np.broadcast_arrays(row[None], two)
-    canvas = np.full((2, 3, 4), np.nan)
-    names = ["0", "1", "2"], ["0", "1", "2", "3"]
-    canvas[0, :2], canvas[1, :2] = a, b
+@check_explorer("explore-broadcasting", {"shape of A": "(3, 1)", "shape of B": "(4,)"})
+def test_a_column_and_a_row_are_each_read_again():
+    column, row = [1, 2, 3], [10, 20, 30, 40]
+    shapes = {}
+    for i, a in enumerate(column):
+        for j, b in enumerate(row):
+            places = {
+                "A": (a, j, 6 - i, "data", j > 0),
+                "B": (b, 5 + j, 6 - i, "key", i > 0),
+                "A + B": (a + b, 2.5 + j, 1.6 - i, "weight", False),
+            }
+            for name, (number, x, y, role, again) in places.items():
+                shapes[f"{name} {i}, {j}"] = Box(
+                    x, y, 0.94, 0.94, str(number), role=role, fill=0.0 if again else 0.35,
+                    dash=again,
+                )  # fmt: skip
+    shapes["sum"] = Text(4.5, 2.85, "A + B", small=True)
     return Seen(
         says(
-            "A ({}, {}) and B ({}, {}) give ({}, {}). Numbers stored: {} for A, {} for B; numbers "
+            "A ({}, {}) and B ({},) give ({}, {}). Numbers stored: {} for A, {} for B; numbers "
             "in the result: {}",
-            *(1, 4, 2, 4, *a.shape, row.size, two.size, a.size),
+            *(3, 1, 4, 3, 4, 3, 4, 12),
         ),
-        *(
-            Grid(
-                f"{name}, repeated to fit", t, *names, xlabel="column", ylabel="row", limits=(0, 1)
-            )
-            for name, t in zip("AB", canvas, strict=True)
-        ),
+        Scene("", shapes, xlim=(-0.1, 9.1), ylim=(-0.5, 7.6)),
     )
 
 
@@ -131,46 +136,35 @@ def test_two_columns_read_from_the_storage_of_three():
     part = x[:, 1:]
     step = [s // x.itemsize for s in part.strides]
     start = (part.ctypes.data - x.ctypes.data) // x.itemsize
-    canvas = np.full((3, 3), np.nan)
-    canvas[:2, :2] = part
-
-    def where(i, j):
-        if i > 1 or j > 1:
-            return ""
-        return f"{start} + {i}·{step[0]} + {j}·{step[1]} = place {part[i, j]}"  # x holds its places
-
-    three = ["0", "1", "2"]
+    shapes = {}
+    for i in range(3):
+        for j in range(3):
+            there = i < 2 and j < 2
+            place = start + i * step[0] + j * step[1]
+            shapes[f"entry {i}, {j}"] = Box(
+                1.5 + j, 2 - i, 0.94, 0.94, str(part[i, j]) if there else "", role="data",
+                fill=0.35, shown=there,
+                detail=f"{start} + {i}·{step[0]} + {j}·{step[1]} = place {place}",
+            )  # fmt: skip
+        shapes[f"row {i}"] = Text(1.3, 2.47 - i, str(i), anchor="end", small=True, shown=i < 2)
+        shapes[f"column {i}"] = Text(1.97 + i, 3.15, str(i), small=True, shown=i < 2)
+    for place in range(6):
+        used = place in part  # x holds its places
+        shapes[f"place {place}"] = Box(
+            place, 4.2, 0.94, 0.94, str(place), role="data" if used else "quiet",
+            fill=0.35 if used else 0.0,
+        )  # fmt: skip
     return Seen(
         says(
             "x[:, {}:]: shape ({}, {}), strides ({}, {}), start {}. It reads the memory of x, and "
             "not in its order.",
             *(1, *part.shape, *step, start),
         ),
-        Grid(
-            "its storage, place by place",
-            [[*range(6)]],
-            ["number"],
-            [str(k) for k in range(6)],
-            text="{:.0f}",
-            limits=(0, 9),
-            role="ink",
-        ),
-        Grid(
-            "the tensor",
-            canvas,
-            three,
-            three,
-            text="{:.0f}",
-            detail=where,
-            xlabel="column j",
-            ylabel="row i",
-            limits=(0, 9),
-            role="data",
-        ),
+        Scene("", shapes, xlim=(-0.6, 6.6), ylim=(-0.1, 6.2)),
     )
 
 
-@check_explorer("explore-products", {"product": "with the second transposed, ik,jk->ij"})
+@check_explorer("explore-products", {"product": "A @ B.T: ik,jk->ij"})
 def test_rows_times_rows():
     a, b = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
     result = [[sum(x * y for x, y in zip(r, s, strict=True)) for s in b] for r in a]
@@ -261,6 +255,48 @@ def test_gains_of_two_tokens():
     )
 
 
+@check_explorer("explore-linear-backwards", {"gradient of": "the input, dX"})
+def test_the_gradient_of_the_input_of_a_layer():
+    arrives, w = [[1, 0], [2, -1]], [[1, 2], [3, 4], [5, 6]]
+    found = [[sum(g * v for g, v in zip(row, k, strict=True)) for k in w] for row in arrives]
+    nan = math.nan
+
+    def sums(i, j):
+        if i > 1:
+            return ""
+        terms = " + ".join(f"{g}·{v}" for g, v in zip(arrives[i], w[j], strict=True))
+        return f"{terms} = {found[i][j]}".replace("-", "−")
+
+    three = ["0", "1", "2"]
+    look = {"text": "{:g}", "limits": (-5, 8)}
+    transposed = [[row[k] for row in w] for k in range(2)]
+    return Seen(
+        says(
+            "The gradient of the input, dX, is dY @ W.T: {} by {} numbers, each a sum over {} "
+            "outputs.",
+            *(2, 3, 2),
+        ),
+        Grid(
+            "first factor",
+            [[*arrives[0], nan], [*arrives[1], nan], [nan] * 3],
+            three,
+            three,
+            role="ink",
+            **look,
+        ),
+        Grid("second factor", [*transposed, [nan] * 3], three, three, role="ink", **look),
+        Grid(
+            "the gradient",
+            [*found, [nan] * 3],
+            three,
+            three,
+            detail=sums,
+            role="gradient",
+            **look,
+        ),
+    )
+
+
 @check_explorer("explore-line", {"binary digits p": "4", "number": "2.85"})
 def test_a_number_between_two_with_four_digits():
     every = [
@@ -320,7 +356,7 @@ def test_harmonic_sums_in_half_precision():
     sums = forwards[300], backwards[300], exact[300]
     return Seen(
         says(
-            "{} terms in float16: {} forwards, {} backwards, {} exactly. Relative errors {} and "
+            "{} terms in float16: {} forwards, {} backwards, {} exact. Relative errors {} and "
             "{}; the worst case is {}",
             *(300, *sums),
             *(relative(forwards)[there], relative(backwards)[there], worst[there]),

@@ -35,11 +35,48 @@ def linear():
                 define=["W"])  # fmt: skip
 
 
+def normed():
+    x = draw(64)
+    return {"x": x[3], r"\mu": x.mean(), r"\sigma^2": x.var(correction=0), r"\varepsilon": 1e-5,
+            "y": nn.functional.layer_norm(x, (64,))[3]}  # fmt: skip
+
+
+def linear_rows():
+    X, W, b = draw(5, 3), draw(3, 4, seed=1), draw(4, seed=2)
+    return {"X": X, "W": W, "b": b, "Y": nn.functional.linear(X, W.T, b)}
+
+
+def backwards(of):
+    """The gradient of one of them, from autograd, beside what the code may use."""
+    layer = {name: linear_rows()[name].requires_grad_() for name in "XWb"}
+    dY = draw(5, 4, seed=3)
+    y = nn.functional.linear(layer["X"], layer["W"].T, layer["b"])
+    (found,) = torch.autograd.grad(y, layer[of], dY)
+    return {"dY": dY} | {n: t.detach() for n, t in layer.items()}, found
+
+
 ENTRIES: Entries = {
-    ("ex-memory", "x.T.reshape(2, 3)"): Code(
-        lambda: ({"x": torch.arange(6).view(2, 3)}, torch.tensor([[0, 3, 1], [4, 2, 5]])),
-        ("x.reshape(2, 3)", "x.T.T"),
+    ("ex-which-check", "x - x.mean(1)"): Code(
+        lambda: ({"x": draw(4, 4)}, draw(4, 4) - draw(4, 4).mean(1)[None]),
+        ("x - x.mean(0)", "x - x.mean(1, keepdim=True)"),
     ),
+    ("ex-which-check", "x.mean(1)"): Code(
+        lambda: ({"x": draw(3, 4)}, draw(3, 4).sum(1) / 4),
+        ("x.mean(0)", "x.mean(1, keepdim=True)"),
+    ),
+    ("ex-slip", r"(x-\mu)/\sqrt{\sigma^2+\varepsilon}"): Formula(normed, claim="y=@0"),
+    ("ex-slip", "F.layer_norm(s * x, (64,))"): Code(
+        lambda: (
+            {"s": 0.1, "x": draw(3, 64)},
+            nn.LayerNorm(64, dtype=torch.float64)(0.1 * draw(3, 64)),
+        ),
+        ("F.layer_norm(x, (64,))", "s * F.layer_norm(x, (64,))"),
+    ),
+    ("ex-slip", r"\varepsilon/(2\sigma^2)"): LeftOut(
+        "the first term of a series, said to be about"
+    ),
+    ("ex-slip", r"c\,s^p", "s=1", "s=0.1"): LeftOut("what is measured, and where"),
+    ("ex-is-softmax", "-torch.inf"): LeftOut("a number that entries may be"),
     ("ex-scale", r"\operatorname{diag}(\text{rows})\,X\operatorname{diag}(\text{columns})"): (
         Formula(scaled, claim="Y=@0")
     ),
@@ -65,6 +102,16 @@ ENTRIES: Entries = {
     ("ex-is-softmax", "e^x"): LeftOut("asks which inputs make it overflow"),
     ("What shape is the weight of nn.Linear(4, 3)?", r"xA^\top+b", "y=xW", r"W=A^\top"): Formula(
         linear, claim=r"z=@0,\qquad @1,\qquad @2", says=("The layer computes",)
+    ),
+    ("What are the gradients of a linear layer?", "Y=XW+b"): Formula(linear_rows),
+    ("What are the gradients of a linear layer?", "dY @ W.T"): Code(
+        lambda: backwards("X"), ("dY @ W", "W.T @ dY")
+    ),
+    ("What are the gradients of a linear layer?", "X.T @ dY"): Code(
+        lambda: backwards("W"), ("X @ dY", "dY.T @ X")
+    ),
+    ("What are the gradients of a linear layer?", "dY.sum(0)"): Code(
+        lambda: backwards("b"), ("dY.sum(1)", "dY.sum()")
     ),
     (
         "What is a Hadamard product, and where does a Transformer use it?",

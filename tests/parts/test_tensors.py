@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from book.facts import fact
 from transformer_parts.tensors import (
     TOLERANCE,
     ScaleShift,
@@ -37,6 +38,31 @@ def fitting_shapes(draw_one):
         kept = [n if draw_one(st.booleans()) else 1 for n in full]
         pair.append(tuple(kept[draw_one(st.integers(0, len(full))) :]))
     return pair
+
+
+# --- what the chapter says of torch and of GPT-2 --------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.functional.l1_loss])
+def test_torchs_losses_warn_of_two_shapes_that_differ(loss):
+    with pytest.warns(UserWarning, match="target size"):
+        found = loss(torch.ones(8, 1), torch.zeros(8))
+    assert found == 1
+
+
+def test_gpt2_holds_its_matrices_as_the_fact_says():
+    transformers = pytest.importorskip("transformers")
+    with torch.device("meta"):
+        block = transformers.GPT2Model(transformers.GPT2Config(n_layer=1)).h[0]
+    held = {
+        "c_attn": block.attn.c_attn,
+        "attn_c_proj": block.attn.c_proj,
+        "c_fc": block.mlp.c_fc,
+        "mlp_c_proj": block.mlp.c_proj,
+    }
+    for name, layer in held.items():
+        told = tuple(fact("gpt2-conv1d", f"{name}_{end}") for end in ("in", "out"))
+        assert (tuple(layer.weight.shape), tuple(layer.bias.shape)) == (told, told[1:])
 
 
 # --- set_seed -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Shapes, products and memory: which number meets which."""
+"""Shapes and products: which number meets which."""
 
 from __future__ import annotations
 
@@ -437,47 +437,23 @@ MIX = Exercise(
 
 WHICH_CHECK = choice(
     "Which check would have caught it?",
-    right="C",
-    because="The rows of the wrong table add up to 0.625 and 1.5. That shares of a row add up to 1 "
-    "is what the program was written for, so it is the first thing to check.",
+    right="D",
+    because="Three means do not fit four columns, so it does not even run. The least careful of "
+    "the four checks is the only one with a table that is not square.",
     tempting={
         "A": (
-            "range and shape",
-            "The wrong results are 0.25, 0.375, 1 and 0.5, all between 0 and 1, and the shape is "
-            "right. What looks like a share need not be one.",
+            "a single row",
+            "The mean of one row has the shape (1,), and that is taken off every column: it is the "
+            "right number, so nothing is wrong with the result.",
         ),
         "B": (
-            "a table of twos",
-            "All rows have the same sum there, so it does not matter which row's sum a number is "
-            "divided by: the wrong program gives halves too.",
-        ),
-        "D": (
-            "it runs",
-            "For square tables the shapes fit, and broadcasting raises nothing. A table of 2 x 3 "
-            "would have raised an error.",
-        ),
-    },
-)
-
-MEMORY = choice(
-    "View, reshape, transpose",
-    right="B",
-    because="x.T holds the rows 0, 3 and 1, 4 and 2, 5. Read row by row that is 0, 3, 1, 4, 2, 5, "
-    "and reshape keeps this order.",
-    tempting={
-        "A": (
-            "back again",
-            "That would be x.T.T. reshape does not undo a transposition; it reads the transposed "
-            "tensor row by row.",
+            "four equal rows",
+            "Equal rows have equal means. It does not matter then which row's mean a column gets.",
         ),
         "C": (
-            "column by column",
-            "These are every second of the numbers in the order of memory. x.T is read row by row, "
-            "and its rows are the columns of x.",
-        ),
-        "D": (
-            "an error",
-            "view would raise one, because it may not move a number. reshape copies where it must.",
+            "a mean of 0",
+            "Each column loses a mean of some row, and in total the same number is taken off as "
+            "should be. So the mean of the whole result is 0, and the shape is right too.",
         ),
     },
 )
