@@ -54,7 +54,9 @@ PLACES: dict[str, Place] = {
     ),
     "activations": Place("2017", ("feed-forward",), "the bend inside every feed-forward part"),
     "feed_forward": Place("2017", ("feed-forward",), "the feed-forward part of every layer"),
-    "normalization": Place("2017", ("norm",), "the norms, here two in an encoder layer and three in a decoder layer"),
+    "normalization": Place(
+        "2017", ("norm",), "the norms, here two in an encoder layer and three in a decoder layer"
+    ),
     "residual": Place("2017", ("sum", STREAM), "the stream and its sums, in every layer"),
     "transformer": Place(
         "2017",

@@ -172,7 +172,7 @@ def test_every_number_on_the_way_from_scores_to_the_weights():
 
     def how(i, j):
         if i == 0:
-            return f"2·{keys[j][0]} + 1·{keys[j][1]} = {score[j]}" if j < 3 else ""
+            return f"2·{keys[j][0]} + 1·{keys[j][1]} = {score[j]}"
         if j == 3:
             return " + ".join(f"{number:.3f}" for number in lines[i][:3])
         return (
@@ -193,19 +193,19 @@ def test_every_number_on_the_way_from_scores_to_the_weights():
         *(
             Grid(
                 title,
-                shown[first:last],
+                [row[:columns] for row in shown[first:last]],
                 names[first:last],
-                ["key 1", "key 2", "key 3", "sum"],
+                ["key 1", "key 2", "key 3", "sum"][:columns],
                 text=text,
                 detail=lambda i, j, first=first: how(first + i, j),
                 limits=(0, most),
                 role=role,
             )
-            for title, first, last, most, role in (
-                ("scores", 0, 1, 3, "key"),
-                ("exponentials", 1, 2, 12, "ink"),
-                ("weights", 2, 3, 1, "weight"),
-                ("output", 3, 5, 10, "data"),
+            for title, first, last, most, role, columns in (
+                ("scores", 0, 1, 3, "key", 3),
+                ("exponentials", 1, 2, 12, "ink", 4),
+                ("weights", 2, 3, 1, "weight", 4),
+                ("output", 3, 5, 10, "data", 4),
             )
         ),
     )
@@ -403,7 +403,7 @@ def test_behind_the_padding_a_query_sees_the_tokens_before_it():
             [*"012345"],
             [*"012345"],
             None,
-            text=lambda w: f"{w:.2f}" if w else "0",
+            text=lambda w: f"{w:.2f}" if w else "✕",
         ),
     )
 
@@ -455,13 +455,11 @@ def test_two_heads_by_plain_arithmetic():
         said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
         return f"{'qkv'[part]} of head {h}: {said} = {minus(str(rows[i][j]))}"
 
-    def how(h):
-        def said(i, j):
-            total = sum(math.exp(q[h][i] * k[h][n]) for n in range(3))
-            key = f"(−{-k[h][j]})" if k[h][j] < 0 else k[h][j]
-            return f"exp({q[h][i]}·{key}) / {total:.2f} = {maps[h][i][j]:.3f}"
-
-        return said
+    def how(i, j):
+        h, n = divmod(j, 3)
+        total = sum(math.exp(q[h][i] * k[h][m]) for m in range(3))
+        key = f"(−{-k[h][n]})" if k[h][n] < 0 else k[h][n]
+        return f"exp({q[h][i]}·{key}) / {total:.2f} = {maps[h][i][n]:.3f}"
 
     def result(i, j):
         if j < 2:
@@ -482,26 +480,14 @@ def test_two_heads_by_plain_arithmetic():
             limits=(-2, 10),
             role="data",
         ),
-        *(
-            Grid(
-                f"weights of head {h}",
-                maps[h],
-                names,
-                ["key 1", "key 2", "key 3"],
-                detail=how(h),
-                limits=(0, 1),
-                role="weight",
-            )
-            for h in (0, 1)
-        ),
         Grid(
-            "output matrix",
-            [[1, 1], [1, -1]],
-            ["z⁰", "z¹"],
-            ["y₁", "y₂"],
-            text="{:g}",
-            limits=(-2, 12),
-            role="data",
+            "weights of head 0, and of head 1",
+            [maps[0][i] + maps[1][i] for i in range(3)],
+            names,
+            ["k⁰ 1", "k⁰ 2", "k⁰ 3", "k¹ 1", "k¹ 2", "k¹ 3"],
+            detail=how,
+            limits=(0, 1),
+            role="weight",
         ),
         Grid(
             "means side by side, and output",

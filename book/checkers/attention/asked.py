@@ -33,31 +33,6 @@ MASKED_KEY = choice(
 )
 
 
-WHICH_GRADIENTS = choice(
-    "The gradients behind a query that is certain",
-    right="A",
-    because="The value receives the output's gradient with the weight 1. Of the scores none "
-    "receives anything: two weights are zero, and the first entry of dA is its own mean.",
-    tempting={
-        "B": (
-            "a saturated softmax stops all gradients",
-            "It stops what passes through the softmax. The value is reached without it: dV is "
-            "the weight times the gradient of the output.",
-        ),
-        "C": (
-            "what has no weight gets no gradient, and the rest gets one",
-            "Key 2 and key 3 get nothing indeed. But the score of key 1 gets its weight times "
-            "the entry of dA minus the mean, and with all the weight on it the entry is the mean.",
-        ),
-        "D": (
-            "the gradient moves weight from one key to another",
-            "It would, if there were weight on both. Each score gets a multiple of its own "
-            "weight, which is zero for two keys, and the three add up to zero.",
-        ),
-    },
-)
-
-
 def _share(width: int, keys: int, limit: float, dim: int) -> float:
     """The share of random queries that give more than `limit` of their weight to one key.
 
@@ -106,6 +81,49 @@ DECIDED = number(
             "softmax over the queries",
             "The weights of a query sum to one over the keys, the last axis of q @ k.mT.",
             lambda: _half(dim=-2),
+        ),
+    ],
+)
+
+
+def _tokens(room: float = 80e9, layers: int = 32, size: int = 2, shown: float = 1.0) -> float:
+    """The length at which the tables of 32 heads in each layer take so many bytes."""
+    return math.sqrt(room / (layers * 32 * size * shown))
+
+
+TABLES = number(
+    "The length at which the tables of weights fill a device",
+    value=_tokens,
+    within=0.05,
+    because="Each of 32 · 32 tables has a number of two bytes for every pair of tokens, so 2,048 "
+    "bytes a pair, and the device has room for {value} squared pairs.",
+    wrong=[
+        WrongNumber(
+            "one layer, or one head",
+            "There is a table for each head of each layer, 32 · 32 of them.",
+            lambda: _tokens(layers=1),
+        ),
+        WrongNumber(
+            "half of the bytes",
+            "16 bits are two bytes; and a causal mask does not make the table smaller.",
+            lambda: _tokens(shown=0.5),
+        ),
+        WrongNumber(
+            "four bytes a number",
+            "This would be float32. In 16 bits a number takes two bytes.",
+            lambda: _tokens(size=4),
+        ),
+        WrongNumber(
+            "one number for each token",
+            "A table has a row for every query and a column for every key, so the length enters "
+            "as a square.",
+            lambda: 80e9 / (32 * 32 * 2),
+        ),
+        WrongNumber(
+            "keys and values in place of tables",
+            "This is how many tokens fit whose keys and values are kept. A table has no feature "
+            "axis: it has a number for every pair of tokens.",
+            lambda: 80e9 / (2 * 32 * 4096 * 2),
         ),
     ],
 )
