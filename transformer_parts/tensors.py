@@ -130,7 +130,7 @@ TOLERANCE = {
 
 
 # From notebooks/01_tensors.ipynb#saboteurs
-# Library version: adds Python's own numbers, and an error for a negative seed.
+# Library version: adds Python's own numbers to torch.manual_seed, and an error.
 def set_seed(seed: int) -> None:
     """Make the random numbers of Python and torch (on every device) start from `seed`.
 
@@ -144,7 +144,7 @@ def set_seed(seed: int) -> None:
 
 
 # From notebooks/01_tensors.ipynb#saboteurs
-# Library version: adds messages that say where and by how much, nan, and gradients.
+# Library version: adds several inputs and results, nan, limits, and telling messages.
 def assert_parity(
     ours: Callable[..., Any],
     official: Callable[..., Any],
@@ -200,7 +200,7 @@ def assert_parity(
 
 
 # From notebooks/01_tensors.ipynb#saboteurs
-# Library version: adds copies with the same strides, and weights from a seed.
+# Library version: adds, to the loop over both functions, copies with the same strides.
 def _results(
     f: Callable[..., Any], inputs: Sequence[object], check_grad: bool
 ) -> tuple[dict[str, object], dict[str, Tensor]]:
@@ -247,7 +247,7 @@ def _flows(value: object) -> bool:
 
 
 # From notebooks/01_tensors.ipynb#saboteurs
-# Library version: adds what must be equal before numbers may be compared.
+# Library version: adds, to the comparison, numbers, integers, None, and the place.
 def _difference(
     have: object, want: object, atol: float | None, rtol: float | None, equal_nan: bool
 ) -> str | None:
@@ -286,7 +286,7 @@ def _difference(
 
 
 # From notebooks/01_tensors.ipynb#saboteurs
-# Library version: adds float64 to torch's own comparison with difference quotients.
+# Library version: adds float64 to torch.autograd.gradcheck, and an error.
 def gradcheck64(fn: Callable[..., Any], *inputs: object) -> None:
     """Require that autograd's gradients of `fn` equal difference quotients, in float64.
 

@@ -338,6 +338,12 @@ def on_average(a, b, tol):
     return bool(torch.linalg.vector_norm(a - b) <= tol * max(a.numel(), 1) ** 0.5)
 
 
+def every_difference(a, b, tol):
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return all(d <= tol for d in (a - b).abs().flatten().tolist())
+
+
 def number_by_number(a, b, tol):
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
@@ -368,6 +374,11 @@ def rows_sum_to_one(f):
 def values_only(f):
     for x in (torch.randn(3, 5), torch.randn(4, 4) * 1000, torch.tensor([[0.0, 1e5], [-1e5, 3.0]])):
         x = x.double()
+        x[0, 0] = -math.inf
+        try:
+            f(x)
+        except RuntimeError:
+            return False
         if not torch.equal(f(x).isnan(), torch.zeros_like(x).bool()):
             return False
         if (f(x) - F.softmax(x, -1)).abs().max() > 1e-12:
@@ -389,8 +400,9 @@ def gradient_of_the_sum(f):
 
 
 def loose(f):
-    with contextlib.suppress(AssertionError):
-        for x in (torch.randn(3, 5), torch.randn(1, 1), torch.randn(6, 6) * 1000):
+    masked = torch.tensor([[0.0, -math.inf, 1.0], [-math.inf, 2.0, 3.0]])
+    with contextlib.suppress(AssertionError, RuntimeError):
+        for x in (torch.randn(3, 5), torch.randn(1, 1), torch.randn(6, 6) * 1000, masked):
             assert_parity(f, lambda x: F.softmax(x, -1), x.double(), atol=1e-3, rtol=1e-3)
         return True
     return False
@@ -532,6 +544,12 @@ WRONG = [
     Wrong("tensors.same", "less than tol", strictly_below, named="less than tol"),
     Wrong("tensors.same", "in float32", in_single_precision, named="compared in float32"),
     Wrong("tensors.same", "the root mean square", on_average),
+    Wrong(
+        "tensors.same",
+        "every difference is small",
+        every_difference,
+        named="equal infinities told apart",
+    ),
     Wrong("tensors.is_softmax", "one small matrix", one_small_matrix),
     Wrong(
         "tensors.is_softmax",
