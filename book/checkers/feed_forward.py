@@ -1,4 +1,4 @@
-"""The exercises of chapter 07: gates, their gradients, and the widths of feed-forward layers.
+"""The exercises of chapter 07: units, gates, their gradients, and the widths of the layers.
 
 The oracles are torch's own operators, autograd, and exact fractions, never the book's library. A
 wrong answer is the right one with one thing changed, so that its line shows the mistake.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, Rule, WrongAnswer, autograd, in_parts
-from book.checkers.questions import WrongNumber, number
+from book.checkers.core import Answer, Case, Exercise, WrongAnswer, autograd, in_parts
+from book.checkers.questions import WrongNumber, choice, number
+from book.facts import fact
 
 EXACT = 1e-11
 
@@ -27,132 +27,6 @@ def _draw(
     """The same normal numbers on every call, rounded to `dtype` at the end."""
     numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return (scale * numbers).to(dtype)
-
-
-# --- glu(x, dim) ----------------------------------------------------------------------------------
-
-
-def _glu_oracle(x: Tensor, dim: int) -> Tensor:
-    if x.shape[dim] % 2:
-        raise ValueError("the size must be even")
-    return F.glu(x, dim)
-
-
-def _glu_by_slices(x: Tensor, dim: int) -> Tensor:
-    half, odd = divmod(x.shape[dim], 2)
-    if odd:
-        raise ValueError(x.shape)
-    gate = x.narrow(dim, half, half)
-    return x.narrow(dim, 0, half) / (1 + torch.exp(-gate))
-
-
-def _glu_by_split(x: Tensor, dim: int) -> Tensor:
-    try:
-        halves = x.movedim(dim, -1).reshape(*x.movedim(dim, -1).shape[:-1], 2, x.shape[dim] // 2)
-    except RuntimeError as error:
-        raise ValueError(str(error)) from error
-    product: Tensor = halves[..., 0, :] * halves[..., 1, :].sigmoid()
-    return product.movedim(-1, dim)
-
-
-def _halves(product: Callable[[Tensor, Tensor], Tensor]) -> Answer:
-    """GLU with another product of the value and the gate."""
-
-    def answer(x: Tensor, dim: int) -> Tensor:
-        if x.shape[dim] % 2:
-            raise ValueError("the size must be even")
-        value, gate = x.chunk(2, dim)
-        return product(value, gate)
-
-    return answer
-
-
-def _glu_last(x: Tensor, dim: int) -> Tensor:
-    return _glu_oracle(x, -1)
-
-
-def _glu_interleaved(x: Tensor, dim: int) -> Tensor:
-    if x.shape[dim] % 2:
-        raise ValueError("the size must be even")
-    moved = x.movedim(dim, -1)
-    return (moved[..., ::2] * moved[..., 1::2].sigmoid()).movedim(-1, dim)
-
-
-def _glu_odd(x: Tensor, dim: int) -> Tensor:
-    half = x.shape[dim] // 2
-    return x.narrow(dim, 0, half) * x.narrow(dim, half, half).sigmoid()
-
-
-def _glu_case(name: str, make: Callable[[], Tensor], dim: int, tol: float = EXACT) -> Case:
-    grad = make().dtype == torch.float64
-    return Case(name, lambda: (make().requires_grad_(grad), dim), tol, grad)
-
-
-GLU = Exercise(
-    title="The gated linear unit",
-    oracle=_glu_oracle,
-    leading={"x": 2},
-    cases=[
-        _glu_case("a matrix, last dimension", lambda: _draw(3, 8), -1),
-        _glu_case("a matrix, first dimension", lambda: _draw(6, 4), 0),
-        _glu_case("three dimensions, the middle one", lambda: _draw(2, 6, 4), 1),
-        _glu_case("three dimensions, counted from the end", lambda: _draw(2, 6, 4), -2),
-        _glu_case("a vector of two", lambda: _draw(2), 0),
-        _glu_case("gates of size 20", lambda: _draw(4, 6, scale=20.0), -1),
-        _glu_case("a transposed matrix", lambda: _draw(8, 3).T, -1),
-        _glu_case("no rows", lambda: _draw(0, 4), -1),
-        _glu_case("bfloat16", lambda: _draw(3, 8, dtype=torch.bfloat16), -1, tol=2e-2),
-        replace(_glu_case("an odd size", lambda: _draw(4, 5), -1), raises=ValueError),
-        replace(_glu_case("an odd size in dimension 0", lambda: _draw(5, 4), 0), raises=ValueError),
-    ],
-    variants=(_glu_by_slices, _glu_by_split),
-    rules=(Rule("without calling `F.glu`", ("glu",)),),
-    wrong=(
-        WrongAnswer(
-            "gate in the first half",
-            "torch takes the second half as the gate. Shazeer's formula has the gate first; the "
-            "family of functions is the same, this function is not.",
-            _halves(lambda value, gate: value.sigmoid() * gate),
-        ),
-        WrongAnswer(
-            "value squashed too",
-            "The sigmoid acts on the gate only. The value passes as it is, which is what makes "
-            "the unit linear in it.",
-            _halves(lambda value, gate: value.sigmoid() * gate.sigmoid()),
-        ),
-        WrongAnswer(
-            "tanh on the value",
-            "That is the gate of an LSTM, GTU. In GLU the value is not squashed.",
-            _halves(lambda value, gate: value.tanh() * gate.sigmoid()),
-        ),
-        WrongAnswer(
-            "SiLU on the gate",
-            "That is SwiGLU. The gate of GLU is a sigmoid, so that it lies between 0 and 1.",
-            _halves(lambda value, gate: value * F.silu(gate)),
-        ),
-        WrongAnswer(
-            "no function on the gate",
-            "That is the bilinear product. The gate goes through a sigmoid first.",
-            _halves(lambda value, gate: value * gate),
-        ),
-        WrongAnswer(
-            "dim ignored",
-            "The halves are taken along `dim`. This takes them along the last dimension.",
-            _glu_last,
-        ),
-        WrongAnswer(
-            "even and odd entries",
-            "torch splits in the middle: the first half is the value, the second the gate. It does "
-            "not take every other entry.",
-            _glu_interleaved,
-        ),
-        WrongAnswer(
-            "odd sizes accepted",
-            "An odd size has no halves. Dropping an entry hides the mistake of the caller.",
-            _glu_odd,
-        ),
-    ),
-)
 
 
 # --- swiglu(x, gate, up, down) --------------------------------------------------------------------
@@ -271,6 +145,95 @@ SWIGLU = Exercise(
             "`nn.Linear` stores its matrix transposed, with shape (out, in): the product is "
             "`x @ weight.T`.",
             _not_transposed,
+        ),
+    ),
+)
+
+
+# --- product(layer) -------------------------------------------------------------------------------
+
+_UNITS = 2
+
+
+def _hidden_layer(tokens: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The gated layer with SiLU on `tokens`, which whoever calls it does not see."""
+
+    def layer(gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        shapes = {"gate": (2, _UNITS), "up": (2, _UNITS), "down": (_UNITS, 1)}
+        made = {"gate": gate, "up": up, "down": down}
+        for name, shape in shapes.items():
+            if tuple(made[name].shape) != shape:
+                raise ValueError(f"{name} must have shape {shape}, got {tuple(made[name].shape)}")
+        gate, up, down = (matrix.to(tokens) for matrix in (gate, up, down))
+        return (F.silu(tokens @ gate) * (tokens @ up)) @ down
+
+    return layer
+
+
+def _of_two_units(
+    gate: list[list[float]], up: list[list[float]], down: tuple[float, float] = (1.0, 1.0)
+) -> Answer:
+    """The answer with these matrices, a column of `gate` and `up` for each unit."""
+    return lambda layer: layer(torch.tensor(gate), torch.tensor(up), torch.tensor(down)[:, None])
+
+
+def _product_case(name: str, tokens: Callable[[], Tensor]) -> Case:
+    return Case(name, lambda: (_hidden_layer(tokens()),), tol=1e-10)
+
+
+_BOTH_SIGNS = [[1.0, -1.0], [0.0, 0.0]]
+
+PRODUCT = Exercise(
+    title="The product of two features by two gated units",
+    # The tokens are hidden from it too; tests/parts/test_feed_forward.py compares with a·b itself.
+    oracle=_of_two_units([[0.0, 0.0], [1.0, -1.0]], [[1.0, -1.0], [0.0, 0.0]]),
+    cases=[
+        _product_case("ordinary tokens", lambda: _draw(20, 2)),
+        _product_case("a positive", lambda: _draw(20, 2, seed=2) + torch.tensor([5.0, 0.0])),
+        _product_case("a negative", lambda: _draw(20, 2, seed=1) - torch.tensor([5.0, 0.0])),
+        _product_case("small tokens", lambda: _draw(20, 2, scale=1e-3)),
+        _product_case("large tokens", lambda: _draw(20, 2, scale=20.0)),
+        _product_case("a feature of zero", lambda: _draw(6, 2) * torch.tensor([1.0, 0.0])),
+    ],
+    variants=(
+        _of_two_units(_BOTH_SIGNS, [[0.0, 0.0], [1.0, -1.0]]),
+        _of_two_units([[0.0, 0.0], [-1.0, 1.0]], [[2.0, 2.0], [0.0, 0.0]], (-0.5, 0.5)),
+    ),
+    wrong=(
+        WrongAnswer(
+            "one unit",
+            "SiLU(a)·b is a·b only for large positive a. Where a is negative, the gate is nearly "
+            "closed, so a second unit has to open there.",
+            _of_two_units([[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 0.0]]),
+        ),
+        WrongAnswer(
+            "the signs of the values alike",
+            "SiLU(a)·b + SiLU(−a)·b has the sign of b: it is near |a|·b. Where the gate is turned "
+            "round, the value has to be, too.",
+            _of_two_units(_BOTH_SIGNS, [[0.0, 0.0], [1.0, 1.0]]),
+        ),
+        WrongAnswer(
+            "the same feature twice",
+            "The gates see a and the values see a as well, which gives a². The values have to see "
+            "b.",
+            _of_two_units(_BOTH_SIGNS, [[1.0, -1.0], [0.0, 0.0]]),
+        ),
+        WrongAnswer(
+            "squares of sum and difference",
+            "(a + b)² − (a − b)² = 4ab is right, but SiLU(t)·t is a square only for large t. "
+            "Without a function on the gate it would do.",
+            _of_two_units([[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [1.0, -1.0]], (0.25, -0.25)),
+        ),
+        WrongAnswer(
+            "matrices transposed",
+            "`layer` multiplies the token from the left: each unit is a column of `gate` and of "
+            "`up`.",
+            _of_two_units([[1.0, 0.0], [-1.0, 0.0]], [[0.0, 1.0], [0.0, -1.0]]),
+        ),
+        WrongAnswer(
+            "half of it",
+            "SiLU(a) − SiLU(−a) is a itself, not 2a: the two outputs are added in full.",
+            _of_two_units(_BOTH_SIGNS, [[0.0, 0.0], [0.5, -0.5]]),
         ),
     ),
 )
@@ -518,75 +481,6 @@ HIDDEN_WIDTH = Exercise(
 )
 
 
-# --- equal_width(d, d_ff) -------------------------------------------------------------------------
-
-
-def _equal_width_oracle(d: int, d_ff: int) -> float:
-    layers = (torch.nn.Linear(*s, device="meta") for s in ((d, d_ff), (d_ff, d)))
-    plain = sum(p.numel() for layer in layers for p in layer.parameters())
-    # Biases of length h, h and d, and three matrices: linear in h, so two points decide.
-    at_0, at_1 = (
-        sum((a + 1) * b for a, b in ((d, h), (d, h), (h, d))) for h in (0, 1)
-    )  # fmt: skip
-    return (plain - at_0) / (at_1 - at_0)
-
-
-def _equal_by_fractions(d: int, d_ff: int) -> float:
-    return float(Fraction((2 * d + 1) * d_ff, 3 * d + 2))
-
-
-def _equal_case(d: int, d_ff: int) -> Case:
-    return Case(f"d = {d}, d_ff = {d_ff}", lambda: (d, d_ff), tol=1e-9)
-
-
-EQUAL_WIDTH = Exercise(
-    title="The width of a gated layer with as many parameters as a plain one, with biases",
-    oracle=_equal_width_oracle,
-    cases=[
-        _equal_case(d, d_ff)
-        for d, d_ff in ((1, 4), (2, 8), (24, 96), (64, 256), (5, 7), (10, 3), (512, 2048), (3, 300))
-    ],
-    variants=(_equal_by_fractions, lambda d, d_ff: (2 * d * d_ff + d_ff) / (3 * d + 2)),
-    wrong=(
-        WrongAnswer(
-            "biases forgotten",
-            "Two thirds of `d_ff` is the answer without biases. Every linear layer has one here.",
-            lambda d, d_ff: 2 * d_ff / 3,
-        ),
-        WrongAnswer(
-            "always four times d",
-            "The plain layer has the hidden width `d_ff`, which need not be 4d.",
-            lambda d, d_ff: 4 * d * (2 * d + 1) / (3 * d + 2),
-        ),
-        WrongAnswer(
-            "one bias of the gated layer missing",
-            "Gate and up have a bias each, so there are 2h numbers in them.",
-            lambda d, d_ff: (2 * d * d_ff + d_ff) / (3 * d + 1),
-        ),
-        WrongAnswer(
-            "bias of the last layer counted once",
-            "The last linear layer has a bias of length d in both layers, so it cancels.",
-            lambda d, d_ff: (2 * d * d_ff + d_ff + d) / (3 * d + 2),
-        ),
-        WrongAnswer(
-            "biases of the gated layer missing",
-            "The gated layer has biases in gate and up, 2h numbers in all.",
-            lambda d, d_ff: (2 * d * d_ff + d_ff) / (3 * d),
-        ),
-        WrongAnswer(
-            "one matrix too few",
-            "A gated layer has three matrices: gate, up and down.",
-            lambda d, d_ff: (2 * d * d_ff + d_ff) / (2 * d + 1),
-        ),
-        WrongAnswer(
-            "rounded",
-            "The answer is the exact width. Rounding comes later, and here it hides the biases.",
-            lambda d, d_ff: float(round((2 * d * d_ff + d_ff) / (3 * d + 2))),
-        ),
-    ),
-)
-
-
 # --- first_truncation(m) --------------------------------------------------------------------------
 
 
@@ -707,12 +601,106 @@ FIRES = number(
 )
 
 
+# --- off ------------------------------------------------------------------------------------------
+
+OFF = choice(
+    "A unit switched off",
+    right="C",
+    because="The six colors lose next to nothing. What a unit pushes is one part of a sum: the "
+    "embedding and the other units push too, and the last norm rescales the whole.",
+    tempting={
+        "A": (
+            "the unit taken for the only one",
+            "Its arrow points to the colors, so they seem to come from it. But the sum has "
+            "hundreds of other parts, and some of them point to the colors as well.",
+        ),
+        "B": (
+            "the push taken for the effect",
+            "The push is large, but a probability depends on how the scores differ from each "
+            "other after the last norm, with all that the other units add.",
+        ),
+        "D": (
+            "the sign turned round",
+            "The unit pushes towards the colors, so without it they should not gain much.",
+        ),
+    },
+)
+
+
+# --- share ----------------------------------------------------------------------------------------
+
+
+def _share(
+    *,
+    matrices: int = 3,
+    heads: int = 8,
+    tables: int = 2,
+    whole: Callable[[int, int], float] | None = None,
+) -> float:
+    """The feed-forward layers' part of a Llama of the asked size, its layers made by torch."""
+    d, d_ff, layers = (fact("llama-3-8b", name) for name in ("d_model", "d_ff", "num_layers"))
+    vocabulary, all_heads = (fact("llama-3-8b", name) for name in ("vocab_size", "num_heads"))
+
+    def size(*shapes: tuple[int, int]) -> int:
+        made = (torch.nn.Linear(*shape, bias=False, device="meta") for shape in shapes)
+        return sum(layer.weight.numel() for layer in made)
+
+    feed_forward = layers * size(*[(d, d_ff)] * matrices)
+    narrow = d * heads // all_heads
+    attention = layers * size((d, d), (d, narrow), (d, narrow), (d, d))
+    part: float = feed_forward / (feed_forward + attention + size(*[(d, vocabulary)] * tables))
+    return part
+
+
+SHARE = number(
+    "The share of the feed-forward layers in a whole model",
+    value=_share,
+    within=2e-3,
+    because="A part of {value}, more than two thirds: the embeddings take away from it, but the "
+    "layer is wider than two thirds of 4d, and attention is smaller.",
+    wrong=[
+        WrongNumber(
+            "two thirds",
+            "That is one layer with a hidden width of 8d/3, as many key heads as query heads, and "
+            "no embeddings. None of the three holds here.",
+            lambda: 2 / 3,
+        ),
+        WrongNumber(
+            "embeddings forgotten",
+            "That is the share within the layers. The two tables count as well.",
+            lambda: _share(tables=0),
+        ),
+        WrongNumber(
+            "one table",
+            "The output has a table of its own here: there are two.",
+            lambda: _share(tables=1),
+        ),
+        WrongNumber(
+            "two matrices",
+            "The layer is gated: gate, up and down are three matrices.",
+            lambda: _share(matrices=2),
+        ),
+        WrongNumber(
+            "as many key heads as query heads",
+            "With 8 of 32 heads the matrices of keys and values have a quarter of the columns.",
+            lambda: _share(heads=32),
+        ),
+        WrongNumber(
+            "per cent",
+            "The answer is a number between 0 and 1.",
+            lambda: 100 * _share(),
+        ),
+    ],
+)
+
+
 EXERCISES: dict[str, Exercise] = {
     "fires": FIRES,
-    "glu": GLU,
+    "off": OFF,
+    "share": SHARE,
     "swiglu": SWIGLU,
+    "product": PRODUCT,
     "swiglu_backward": SWIGLU_BACKWARD,
     "hidden_width": HIDDEN_WIDTH,
-    "equal_width": EQUAL_WIDTH,
     "first_truncation": FIRST_TRUNCATION,
 }

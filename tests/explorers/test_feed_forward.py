@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from book.explorer import Arrow, Bars, Box, Heat, Lines, Scene, Text
+from book.explorer import Arrow, Box, Circle, Curve, Dot, Heat, Lines, Scene, Segment, Text
 from book.own import encode, own_model
 from book.own.measure import held_out
 from book.stories import VOCABULARY
@@ -20,34 +20,17 @@ def llama_width(d_model, multiple, factor=Fraction(1)):
     return next(n for n in range(multiple, 10**6, multiple) if n >= width)
 
 
-@check_explorer("explore-width", {"d_model": "512", "multiple": "128"})
-def test_what_rounding_to_128_adds_at_width_512():
-    width = llama_width(512, 128)
-    grid = sorted({round(32 * 256 ** (n / 60)) for n in range(61)})
-    curve = [3 * x * llama_width(x, 128) / (2 * x * 4 * x) for x in grid]
-    ratio = 3 * 512 * width / (8 * 512**2)
-    return Seen(
-        says(
-            "d_model {}, multiple {}: 8d/3 = {} becomes {}, {}; the layer has {} times",
-            *(512, 128, 8 * 512 / 3, width, width - 8 * 512 / 3, ratio),
-        ),
-        Bars(
-            "hidden width, clipped at 12",
-            ["plain", "8/3", "rounded"],
-            {"width": [4, 8 / 3, width / 512]},
-            "rule",
-            "d_ff / d_model",
-        ),
-        Lines(
-            "parameters, relative to 8d²",
-            grid,
-            {"all d_model": curve, "this one": [ratio if x == 512 else np.nan for x in grid]},
-            "d_model",
-            "ratio",
-            xscale="log",
-            yscale="log",
-        ),
-    )
+def corners(d_model, multiple):
+    """Where the rounded width steps up between 0.5 and 2, found factor by factor of 1 / 2h."""
+    whole = 8 * d_model // 3  # h: the product with a factor is cut to a whole number
+    xs, ys = [0.5], [llama_width(d_model, multiple, Fraction(1, 2)) / d_model]
+    for step in range(whole // 2 + 1, 2 * whole):
+        width = llama_width(d_model, multiple, Fraction(step, whole)) / d_model
+        if width != ys[-1]:
+            xs += [step / whole, step / whole]
+            ys += [ys[-1], width]
+    rest = 130 - len(xs)
+    return xs + [2.0] * rest, ys + ys[-1:] * rest
 
 
 @check_explorer("explore-factor", {"model": "d_model 8192, multiple 4096", "factor": "0.85"})
@@ -61,16 +44,19 @@ def test_a_factor_before_rounding_to_4096():
             "{} factors give this width",
             *(0.85, width, width / 8192, widths.count(width), 31),
         ),
-        Lines(
-            "hidden width for every factor",
-            [float(factor) for factor in factors],
+        Scene(
+            "hidden width before and after rounding",
             {
-                "after rounding": [w / 8192 for w in widths],
-                "before rounding": [float(factor * 8 / 3) for factor in factors],
-                "this one": [width / 8192 if f == Fraction("0.85") else np.nan for f in factors],
+                "before": Segment(0.5, 4 / 3, 2, 16 / 3, dash=True),
+                "after": Curve(*corners(8192, 4096), role="data"),
+                "this one": Dot(0.85, width / 8192, role="query", strong=True),
+                "told": Text(2.05, 1.0, "dashed: before rounding"),
             },
-            "factor",
-            "d_ff / d_model",
+            xlim=(0.4, 2.1),
+            ylim=(0, 6),
+            axes="box",
+            xlabel="factor",
+            ylabel="d_ff / d_model",
         ),
     )
 
@@ -88,7 +74,7 @@ def test_what_gelu_lets_through_of_minus_two():
             *(-2, -2, through[8], 2, through[24]),
         ),
         Heat(
-            "φ(g)·u",
+            "φ(g)·u, cut off at ±8",
             surface[::2, ::2],
             "gate g",
             "value u",
@@ -107,28 +93,43 @@ def test_what_gelu_lets_through_of_minus_two():
     )
 
 
-@check_explorer("explore-units", {"token, to the right": "-1", "token, upwards": "1.5"})
+@check_explorer("explore-units", {"token, to the right": "-0.75", "token, upwards": "1"})
 def test_one_unit_of_three_fires():
-    x, y = -1.0, 1.5
+    x, y = -0.75, 1.0
     fires = [max(0.0, x), max(0.0, -0.6 * x + 0.8 * y), max(0.0, -y)]
     directions = [(1.0, 0.0), (-0.6, 0.8), (0.0, -1.0)]
-    writes = [(0.0, 1.0), (1.0, 0.0), (-0.7, -0.7)]
-    read = {"token": Arrow(0, 0, x, y, role="data", strong=True)}
-    wrote, total = {}, np.zeros(2)
+    writes = [(0.0, 1.2), (1.2, 0.0), (-0.8, -0.8)]
+    names = [(0.6, -0.125), (-0.62, 0.375), (0.22, -0.625)]
+    aside = np.array([[0.18, 0.0], [0.0, 0.18], [0.15, -0.15]])
+    read, wrote = {}, {}
+    at = np.array([x, y])
     for k, role in enumerate(("query", "key", "value")):
-        fx, fy = directions[k]
-        written = fires[k] * np.array(writes[k])
-        total += written
-        read[f"fires {k}"] = Arrow(0, 0, fx, fy, role=role, faint=fires[k] == 0)
-        wrote[f"writes {k}"] = Arrow(0, 0, *written, role=role, shown=fires[k] > 0)
-    wrote["sum"] = Arrow(0, 0, *total, role="data", strong=True)
+        end = at + fires[k] * np.array(writes[k])
+        on = fires[k] > 0
+        read[f"fires {k}"] = Arrow(0, 0, *directions[k], role=role, faint=not on)
+        read[f"name {k}"] = Text(*names[k], f"unit {k + 1}", role=role)
+        wrote[f"writes {k}"] = Arrow(*at, *end, role=role, shown=on)
+        wrote[f"name {k}"] = Text(*((at + end) / 2 + aside[k]), f"{k + 1}", role=role, shown=on)
+        at = end
+    read["token"] = Dot(x, y, role="data", strong=True)
+    wrote["token"] = Dot(x, y, role="data", strong=True)
+    wrote["new token"] = Circle(*at, 0.1, role="data")
     return Seen(
         says(
-            "The token is ({}, {}): unit 2 fires with {}. The layer writes ({}, {})",
-            *(x, y, fires[1], *total),
+            "The token is ({}, {}): unit 2 fires with {}. The layer writes ({}, {}), and the token "
+            "becomes ({}, {})",
+            *(x, y, fires[1], *(at - (x, y)), *at),
         ),
-        Scene("what they fire on", read, xlim=(-2.2, 2.2), ylim=(-2.2, 2.2)),
-        Scene("what they write, and the sum", wrote, xlim=(-3.2, 3.2), ylim=(-3.2, 3.2)),
+        Scene(
+            "● token, and what the units fire on",
+            read,
+            xlim=(-1.3, 1.3),
+            ylim=(-1.3, 1.3),
+            axes="cross",
+        ),
+        Scene(
+            "● token + what they write = ○", wrote, xlim=(-2.2, 2.2), ylim=(-2.0, 2.4), axes="cross"
+        ),
     )
 
 
@@ -168,9 +169,9 @@ def test_what_a_unit_of_the_trained_model_fires_at_and_writes():
     return Seen(
         says(
             f"Unit {{}} fires at “was”, with {{}} on average, and next at “{at[1][1]}”, with {{}}. "
-            f"It writes “{top[0][1]}”, “{top[1][1]}”, “{top[2][1]}”",
-            *(60, at[0][0], at[1][0]),
+            f"It pushes “{top[0][1]}” most, by {{}} per {{}} of firing, then “{top[1][1]}”",
+            *(60, at[0][0], at[1][0], top[0][0], 1),
         ),
         listed("fires at, on average", at, "data"),
-        listed("writes, added to the score", top, "value"),
+        listed("pushes, per 1 of firing", top, "value"),
     )

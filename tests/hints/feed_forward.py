@@ -2,11 +2,10 @@
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from book.formulas.relations import Call
 
-from .map import layers, numel
+from .map import layers
 from .texts import Code, Entries, Formula, draw, oracle
 
 
@@ -21,20 +20,6 @@ def gated():
 def rounded_up():
     """A multiple of m stays what it is, so adding one more would move it."""
     return {"multiple_of": 8}, oracle("feed_forward.hidden_width")(9, 8, None)
-
-
-def with_biases():
-    """A gated and a plain layer of equal size; the width of the reference need not be whole."""
-    d = 6
-    width = oracle("feed_forward.equal_width")(d, 4 * d)
-    plain = numel(nn.Linear(d, 4 * d)) + numel(nn.Linear(4 * d, d))
-    return {"d": d, r"d_\text{ff}": 4 * d, "h": width, "P": plain}
-
-
-def counted():
-    d, h = 5, 7
-    module = nn.ModuleList([nn.Linear(d, h), nn.Linear(d, h), nn.Linear(h, d)])
-    return {"d": d, "h": h, "N": numel(module)}
 
 
 def truncated():
@@ -69,10 +54,6 @@ PROOF = "Prove that (n + m - 1) // m is the ceiling of n / m."
 REST = r"q+\lfloor(r+m-1)/m\rfloor"
 
 ENTRIES: Entries = {
-    ("ex-ffn-glu", "F.glu(x, dim)"): Code(
-        lambda: ({"x": draw(4, 6), "dim": 1}, oracle("feed_forward.glu")(draw(4, 6), 1)),
-        ("F.glu(x, 0)", "F.glu(-x, dim)", "F.glu(x.flip(dim), dim)"),
-    ),
     ("ex-ffn-swiglu", "F.linear(x, weight)"): Code(
         lambda: ({"x": draw(4, 3), "weight": draw(3, 3)}, draw(4, 3) @ draw(3, 3).T),
         ("F.linear(x, weight.T)", "x @ weight"),
@@ -88,12 +69,6 @@ ENTRIES: Entries = {
         rounded_up,
         ("multiple_of", "multiple_of + 1", "0 * multiple_of - 1"),
         of=lambda added, names: (24 + added) // names["multiple_of"] * names["multiple_of"],
-    ),
-    ("ex-ffn-bias", "3dh+2h+d"): Formula(
-        counted, claim="N=@0", says=("The gated layer has", "parameters")
-    ),
-    ("ex-ffn-bias", "3dh+2h+d", r"d_\text{ff}=4d"): Formula(
-        with_biases, claim=r"P=@0\text{ for }@1"
     ),
     ("ex-ffn-truncation", r"d\ge1", r"\frac83d", "m"): Formula(
         truncated,

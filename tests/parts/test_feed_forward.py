@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from book.chapters import NOTEBOOKS, read, tagged
+from book.checkers import feed_forward as checkers
 from transformer_parts import feed_forward as ours
 from transformer_parts.tensors import assert_parity, gradcheck64
 
@@ -200,13 +201,16 @@ def test_sizes_say_what_is_wrong():
 
 def test_the_chapter_compares_only_layers_of_equal_size():
     notebook = read(NOTEBOOKS / "07_feed_forward.ipynb")
-    (cell,) = (c for c in notebook.cells if "def contestants(" in c.source)
-    scope = {**vars(ours), "torch": torch, "F": F}
-    exec(cell.source.split("\ncounts =")[0], scope)
-    made = scope["contestants"](12).items()
-    sizes = {name: sum(w.numel() for w in weights) for name, (weights, _) in made}
-    assert len(sizes) == 6
-    assert max(sizes.values()) < 1.01 * min(sizes.values())
+    (cell,) = (c for c in notebook.cells if "def missed(" in c.source)
+    assert (
+        "width = (2 * d + 1) * plain_width // (3 * d + 2) if gated else plain_width" in cell.source
+    )
+    for plain_width in (6, 12, 24, 48, 96):
+        plain = ours.FeedForward(12, plain_width)
+        widths = [25 * plain_width // 38 + more for more in (0, 1)]
+        gated = [ours.GatedFeedForward(12, width, bias=True) for width in widths]
+        fits, too_large = (sum(p.numel() for p in layer.parameters()) for layer in gated)
+        assert fits <= sum(p.numel() for p in plain.parameters()) < too_large
     # Every cell that times or trains a plain and a gated layer takes 4d and 8d/3.
     (timing,) = tagged(notebook, "timing")
     assert "plain_by_kernel(384, 1536" in timing.source
@@ -214,6 +218,16 @@ def test_the_chapter_compares_only_layers_of_equal_size():
     assert 2 * 384 * 1536 == 3 * 384 * 1024
     # The layers of the table that is quoted.
     assert 2 * 768 * 3072 == 3 * 768 * 2048
+
+
+def test_two_gated_units_multiply_exactly():
+    tokens = draw(0, 50, 2)
+    layer = checkers._hidden_layer(tokens)
+    product = tokens[:, :1] * tokens[:, 1:]
+    for answer in (checkers.PRODUCT.oracle, *checkers.PRODUCT.variants):
+        assert torch.allclose(answer(layer), product, rtol=1e-12, atol=1e-14)
+    with pytest.raises(ValueError, match=r"down must have shape \(2, 1\), got \(1, 2\)"):
+        layer(torch.ones(2, 2), torch.ones(2, 2), torch.ones(1, 2))
 
 
 # ---------------------------------------------------------------- what the chapter says in words

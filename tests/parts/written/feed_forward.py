@@ -5,50 +5,8 @@ from fractions import Fraction
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from . import Right, Wrong
-
-
-# GLU
-def glu_with(cut=None, gate=torch.sigmoid, check=True):
-    def answer(x, dim):
-        if check and x.shape[dim] % 2:
-            raise ValueError("odd")
-        a, b = (cut or (lambda x, dim: x.chunk(2, dim)))(x, dim)
-        return a * gate(b)
-
-    return answer
-
-
-def glu_of_the_last(x, dim):
-    if x.shape[-1] % 2:
-        raise ValueError("odd")
-    a, b = x.chunk(2, -1)
-    return a * torch.sigmoid(b)
-
-
-def glu_with_an_assertion(x, dim):
-    assert x.shape[dim] % 2 == 0
-    a, b = x.chunk(2, dim)
-    return a * torch.sigmoid(b)
-
-
-def interleaved(x, dim):
-    return x.unfold(dim, 2, 2).unbind(-1)
-
-
-def glu_that_is_torchs(x, dim):
-    if x.shape[dim] % 2:
-        raise ValueError("odd")
-    return F.glu(x, dim)
-
-
-def glu_that_is_a_module(x, dim):
-    try:
-        return nn.GLU(dim)(x)
-    except RuntimeError as error:
-        raise ValueError from error
 
 
 # SwiGLU
@@ -66,6 +24,25 @@ def rows_of_a_matrix(x, gate, up, down):
 def swiglu_without_batch(x, gate, up, down):
     flat = x.reshape(-1, x.shape[-1])
     return F.linear(F.silu(F.linear(flat, gate)) * F.linear(flat, up), down)
+
+
+# a product by two units
+def two_units(gate, up, down=(1.0, 1.0)):
+    return lambda layer: layer(
+        torch.tensor(gate).double(), torch.tensor(up).double(), torch.tensor(down).double()[:, None]
+    )
+
+
+def product_by_a_large_gate(layer):
+    # SiLU of a large number is the number, so the gate is driven far out and divided again.
+    gate = torch.tensor([[1024.0, -1024.0], [0.0, 0.0]])
+    return layer(gate, torch.tensor([[0.0, 0.0], [1 / 1024, -1 / 1024]]), torch.ones(2, 1))
+
+
+def product_for_columns(layer):
+    gate = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    up = torch.tensor([[0.0, 1.0], [0.0, -1.0]])
+    return layer(gate, up, torch.ones(1, 2))
 
 
 # backwards
@@ -140,10 +117,6 @@ def rounded_as_a_float(d_model, multiple_of, factor):
     return multiple_of * round(h / multiple_of + 0.5)
 
 
-def equal_width_with(biases_of_gate=2, last=0):
-    return lambda d, d_ff: (2 * d * d_ff + d_ff + last * d) / (3 * d + biases_of_gate)
-
-
 # truncation
 def search_up_to(limit):
     def answer(m):
@@ -191,26 +164,6 @@ def remainder_of_one(m):
 
 
 WRONG = [
-    Wrong("feed_forward.glu", "dimension −1 whatever dim is", glu_of_the_last, named="dim ignored"),
-    Wrong("feed_forward.glu", "an AssertionError", glu_with_an_assertion),
-    Wrong(
-        "feed_forward.glu",
-        "every other entry",
-        glu_with(cut=interleaved),
-        named="even and odd entries",
-    ),
-    Wrong("feed_forward.glu", "F.glu", glu_that_is_torchs, says="without calling `F.glu`"),
-    Wrong("feed_forward.glu", "nn.GLU", glu_that_is_a_module, says="without calling `F.glu`"),
-    Wrong("feed_forward.glu", "tanh", glu_with(gate=torch.tanh)),
-    Wrong("feed_forward.glu", "SiLU", glu_with(gate=F.silu), named="SiLU on the gate"),
-    Wrong("feed_forward.glu", "odd sizes as chunk does", glu_with(check=False)),
-    Wrong(
-        "feed_forward.glu",
-        "the gate first",
-        glu_with(cut=lambda x, dim: reversed(x.chunk(2, dim))),
-        named="gate in the first half",
-    ),
-    Wrong("feed_forward.glu", "eᵇ/(1 + eᵇ)", glu_with(gate=lambda b: b.exp() / (1 + b.exp()))),
     Wrong("feed_forward.swiglu", "three dimensions only", one_batch_dimension),
     Wrong(
         "feed_forward.swiglu",
@@ -248,6 +201,25 @@ WRONG = [
         lambda x, gate, up, down: (F.silu(x @ gate.T) + x @ up.T) @ down.T,
         named="sum in place of the product",
     ),
+    Wrong(
+        "feed_forward.product",
+        "the value not turned round",
+        two_units([[1.0, -1.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]),
+        named="the signs of the values alike",
+    ),
+    Wrong(
+        "feed_forward.product",
+        "one unit, the other at zero",
+        two_units([[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 0.0]]),
+        named="one unit",
+    ),
+    Wrong(
+        "feed_forward.product",
+        "the sum squared less the difference squared",
+        two_units([[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [1.0, -1.0]], (0.25, -0.25)),
+        named="squares of sum and difference",
+    ),
+    Wrong("feed_forward.product", "down with shape (1, 2)", product_for_columns),
     Wrong("feed_forward.swiglu_backward", "backward()", by_autograd, says="without autograd"),
     Wrong("feed_forward.swiglu_backward", "torch.func.vjp", by_vjp, says="without autograd"),
     Wrong("feed_forward.swiglu_backward", "torch.func.jvp", by_jvp, says="without autograd"),
@@ -341,47 +313,6 @@ WRONG = [
         width_with(factored=lambda f, h: h * int(100 * f) // 100),
     ),
     Wrong(
-        "feed_forward.equal_width",
-        "one bias in the gated layer",
-        equal_width_with(1),
-        named="one bias of the gated layer missing",
-    ),
-    Wrong("feed_forward.equal_width", "three hidden biases", equal_width_with(3)),
-    Wrong(
-        "feed_forward.equal_width",
-        "last bias of one layer",
-        equal_width_with(last=1),
-        named="bias of the last layer counted once",
-    ),
-    Wrong(
-        "feed_forward.equal_width",
-        "no biases",
-        lambda d, d_ff: 2 * d_ff / 3,
-        named="biases forgotten",
-    ),
-    Wrong(
-        "feed_forward.equal_width",
-        "d_ff = 4d",
-        lambda d, d_ff: (8 * d * d + 4 * d) / (3 * d + 2),
-        named="always four times d",
-    ),
-    Wrong(
-        "feed_forward.equal_width",
-        "whole",
-        lambda d, d_ff: float((2 * d + 1) * d_ff // (3 * d + 2)),
-    ),
-    Wrong(
-        "feed_forward.equal_width",
-        "rounded",
-        lambda d, d_ff: round((2 * d + 1) * d_ff / (3 * d + 2)),
-        named="rounded",
-    ),
-    Wrong(
-        "feed_forward.equal_width",
-        "a fraction",
-        lambda d, d_ff: Fraction((2 * d + 1) * d_ff, 3 * d + 2),
-    ),
-    Wrong(
         "feed_forward.first_truncation",
         "up to 100",
         search_up_to(lambda m: 100),
@@ -409,32 +340,6 @@ WRONG = [
         named="remainder 1 only",
     ),
 ]
-
-
-def glu_by_narrow(x, dim):
-    n, odd = divmod(x.size(dim), 2)
-    if odd:
-        raise ValueError(f"odd: {x.size(dim)}")
-    return torch.sigmoid(x.narrow(dim, n, n)) * x.narrow(dim, 0, n)
-
-
-def glu_by_moving(x, dim):
-    last = x.movedim(dim, -1)
-    if last.shape[-1] & 1:
-        raise ValueError
-    half = last.shape[-1] // 2
-    return torch.mul(last[..., :half], torch.special.expit(last[..., half:])).movedim(-1, dim)
-
-
-class OddError(ValueError):
-    pass
-
-
-def glu_with_its_own_error(x, dim):
-    if x.shape[dim] % 2 == 1:
-        raise OddError("an odd size")
-    a, b = torch.tensor_split(x, 2, dim)
-    return a / (1 + torch.exp(-b.clamp(min=-500))) if x.dtype is torch.float64 else a * b.sigmoid()
 
 
 def swiglu_by_einsum(x, gate, up, down):
@@ -475,22 +380,6 @@ def width_by_divmod(d_model, multiple_of, factor):
     return (q + bool(r)) * multiple_of
 
 
-def equal_width_by_counting(d, d_ff):
-    def plain(h):
-        return sum(
-            p.numel() for p in (*nn.Linear(d, h).parameters(), *nn.Linear(h, d).parameters())
-        )
-
-    def gated(h):
-        return 2 * (d * h + h) + h * d + d
-
-    return (plain(d_ff) - gated(0)) / (gated(1) - gated(0))
-
-
-def equal_width_as_a_tensor(d, d_ff):
-    return float(Fraction(d_ff * (2 * d + 1), 3 * d + 2))
-
-
 def first_truncation_by_remainder(m):
     # Truncating moves across a multiple exactly if 8d is 1 or 2 above one of 3m.
     return min((d for d in range(1, 3 * m + 1) if 8 * d % (3 * m) in (1, 2)), default=None)
@@ -505,18 +394,18 @@ def first_truncation_in_fractions(m):
 
 
 RIGHT = [
-    Right("feed_forward.glu", "narrow", glu_by_narrow),
-    Right("feed_forward.glu", "1/(1 + e⁻ᵇ)", glu_with(gate=lambda b: 1 / (1 + torch.exp(-b)))),
-    Right("feed_forward.glu", "dim moved to the end", glu_by_moving),
-    Right("feed_forward.glu", "an error of its own", glu_with_its_own_error),
     Right("feed_forward.swiglu", "einsum", swiglu_by_einsum),
     Right("feed_forward.swiglu", "gate and up as one product", swiglu_as_one_product),
+    Right("feed_forward.product", "a gate driven far out", product_by_a_large_gate),
+    Right(
+        "feed_forward.product",
+        "the second feature in the gate",
+        two_units([[0.0, 0.0], [2.0, -2.0]], [[1.0, -1.0], [0.0, 0.0]], (0.5, 0.5)),
+    ),
     Right("feed_forward.swiglu_backward", "through SiLU's value", backward_by_parts),
     Right("feed_forward.swiglu_backward", "a list", backward_as_a_dict),
     Right("feed_forward.hidden_width", "as Llama's code has it", width_as_llama_prints_it),
     Right("feed_forward.hidden_width", "fractions and divmod", width_by_divmod),
-    Right("feed_forward.equal_width", "counted at 0 and 1", equal_width_by_counting),
-    Right("feed_forward.equal_width", "a fraction as a float", equal_width_as_a_tensor),
     Right("feed_forward.first_truncation", "a remainder of 1 or 2", first_truncation_by_remainder),
     Right("feed_forward.first_truncation", "8d//3 alone, where 4 is no divisor", known_by_four),
     Right("feed_forward.first_truncation", "fractions", first_truncation_in_fractions),
