@@ -1,4 +1,4 @@
-"""The exercises of chapter 02: shapes, parameters, operations and the order of the parts.
+"""The exercises of chapter 02: shapes, wires, parameters and operations.
 
 The oracles ask torch's own modules on the meta device, or torch's counter of FLOPs. A wrong answer
 is the right one with one thing changed, so that its line shows the mistake.
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from book.checkers.core import Case, Exercise, Rule, WrongAnswer
+from book.checkers.core import Case, Exercise, Rule, WrongAnswer, in_parts
 from book.checkers.questions import WrongNumber, choice, number
 
 Shapes = list[tuple[int, ...]]
@@ -254,112 +254,6 @@ _DECODER = Exercise(
 )
 
 
-# --- total(d_model, num_heads, d_ff, num_layers, vocab_size, tied) --------------------------------
-
-
-def _total_oracle(
-    d_model: int, num_heads: int, d_ff: int, num_layers: int, vocab_size: int, tied: bool
-) -> int:
-    with torch.device("meta"):
-        enc = nn.TransformerEncoderLayer(d_model, num_heads, d_ff)
-        dec = nn.TransformerDecoderLayer(d_model, num_heads, d_ff)
-        table = nn.Embedding(vocab_size, d_model)
-    biases = [
-        p
-        for layer in (enc, dec)
-        for name, p in layer.named_parameters()
-        if "attn" in name and name.endswith("bias")
-    ]
-    layers = _count(enc) + _count(dec) - sum(p.numel() for p in biases)
-    return num_layers * layers + (1 if tied else 3) * _count(table)
-
-
-def _total(
-    d: int,
-    h: int,
-    f: int,
-    n: int,
-    v: int,
-    tied: bool,
-    *,
-    blocks: int = 3,
-    norms: int = 5,
-    extra: int = 0,
-    tables: tuple[int, int] = (1, 3),
-) -> int:
-    layers = n * (blocks * 4 * d * d + 2 * (2 * d * f + d + f) + norms * 2 * d)
-    return layers + tables[0 if tied else 1] * v * d + extra
-
-
-def _total_by_stacks(d: int, h: int, f: int, n: int, v: int, tied: bool) -> int:
-    ffn = d * f + f + f * d + d
-    encoder = n * (4 * d**2 + ffn + 2 * (d + d))
-    decoder = n * (8 * d**2 + ffn + 3 * (d + d))
-    return encoder + decoder + v * d + (0 if tied else 2 * v * d)
-
-
-_TOTAL = Exercise(
-    title="The whole model",
-    oracle=_total_oracle,
-    cases=[
-        _case("the base model", 512, 8, 2048, 6, 37_000, True),
-        _case("the base model, untied", 512, 8, 2048, 6, 37_000, False),
-        _case("the big model", 1024, 16, 4096, 6, 37_000, True),
-        _case("one layer", 64, 4, 100, 1, 50, True),
-        _case("one layer, untied", 64, 4, 100, 1, 50, False),
-        _case("many heads", 64, 32, 100, 3, 500, True),
-    ],
-    wrong=[
-        WrongAnswer(
-            "biases in attention",
-            "torch has them; the paper, and this exercise, do not.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, extra=n * 12 * d),
-        ),
-        WrongAnswer(
-            "no cross-attention",
-            "A pair of layers has three attention blocks: one in the encoder, two in the decoder.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, blocks=2),
-        ),
-        WrongAnswer(
-            "two norms per decoder layer",
-            "Three sub-layers, three norms: five per pair of layers.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, norms=4),
-        ),
-        WrongAnswer(
-            "one norm per layer",
-            "Every sub-layer has a norm of its own: two in the encoder, three in the decoder.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, norms=2),
-        ),
-        WrongAnswer(
-            "no embeddings",
-            "The table of n_vocab × d_model is a parameter, and a large one.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, tables=(0, 0)),
-        ),
-        WrongAnswer(
-            "tied: two tables",
-            "One matrix serves the source, the target and the output.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, tables=(2, 3)),
-        ),
-        WrongAnswer(
-            "untied: two tables",
-            "Source embedding, target embedding and output layer: three.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, tables=(1, 2)),
-        ),
-        WrongAnswer(
-            "tying is ignored",
-            "A tied matrix is one parameter, however often it is used.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, False),
-        ),
-        WrongAnswer(
-            "a bias in the output layer",
-            "The tied output layer has no bias in the paper.",
-            lambda d, h, f, n, v, tied: _total(d, h, f, n, v, tied, extra=v),
-        ),
-    ],
-    variants=[_total_by_stacks],
-)
-
-
 # --- crossover(d_model, d_ff) ---------------------------------------------------------------------
 
 
@@ -436,127 +330,269 @@ _CROSSOVER = Exercise(
 )
 
 
-# --- order(described) -----------------------------------------------------------------------------
+# --- fault(model, src, tgt) -----------------------------------------------------------------------
 
-_COLUMN = (
-    "target embedding",
-    "positions",
-    "masked self-attention",
-    "add & norm 1",
-    "cross-attention",
-    "add & norm 2",
-    "feed-forward",
-    "add & norm 3",
-    "linear",
-    "softmax",
-)
+FAULTS = ("memory", "mask", "positions")
 
 
-def _in_order(described: Sequence[str], column: Sequence[str] = _COLUMN) -> list[str]:
-    return [part for part in column if part in described]
+class _Wired(nn.Module):
+    """The whole model out of torch's layers, with some of its wires in the wrong place.
+
+    `memories` says for each decoder layer what it gets: the output of encoder layer `k`, counted
+    from the end, so that -1 is right; "source" is what goes into the encoder, and "target" what
+    the decoder layer itself gets. `masks` says for each decoder layer from which diagonal on the
+    scores are hidden: 1 is right, and None hides nothing.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        encoder_layers: int,
+        memories: Sequence[int | str],
+        masks: Sequence[int | None],
+        places: str = "added",
+    ) -> None:
+        super().__init__()
+        d, generator = 12, torch.Generator().manual_seed(seed)
+        sizes: dict[str, Any] = {"dropout": 0.0, "batch_first": True}
+        self.table, self.positions = nn.Embedding(20, d), nn.Embedding(9, d)
+        self.encoder = nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(d, 3, 20, **sizes),
+            encoder_layers,
+            enable_nested_tensor=False,
+        )
+        self.decoder = nn.TransformerDecoder(
+            nn.TransformerDecoderLayer(d, 3, 20, **sizes), len(masks)
+        )
+        self.linear = nn.Linear(d, 20)
+        self.memories, self.masks, self.places = memories, masks, places
+        self.double()
+        for p in self.parameters():
+            # Large enough for every wire to show, and no two layers are equal.
+            p.data = torch.randn(p.shape, generator=generator, dtype=torch.float64) * 0.6
+            p.requires_grad_(False)
+
+    def forward(self, src: torch.Tensor, tgt: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, S) and (B, T) -> logits (B, T, 20)."""
+        x, y = self.table(src), self.table(tgt) + self.positions.weight[: tgt.shape[1]]
+        if self.places == "added":
+            x = x + self.positions.weight[: src.shape[1]]
+        elif self.places == "the first one":
+            x = x + self.positions.weight[0]
+        source, outputs = x, []
+        for layer in self.encoder.layers:
+            x = layer(x)
+            outputs.append(x)
+        size = tgt.shape[1]
+        for layer, from_, diagonal in zip(
+            self.decoder.layers, self.memories, self.masks, strict=True
+        ):
+            memory = {"source": source, "target": y}.get(str(from_))
+            if memory is None:
+                memory = outputs[int(from_)]
+            mask = None
+            if diagonal is not None:
+                full = torch.full((size, size), -torch.inf, dtype=torch.float64)
+                mask = full.triu(diagonal)
+            y = layer(y, memory, tgt_mask=mask)
+        logits: torch.Tensor = self.linear(y)
+        return logits
 
 
-def _swapped(first: str, second: str) -> Callable[[Sequence[str]], list[str]]:
-    """The right order, but for two parts that changed places."""
-    change = {first: second, second: first}
-    column = [change.get(part, part) for part in _COLUMN]
-    return lambda described: _in_order(described, column)
+def _wired(name: str, *wires: Any, lengths: tuple[int, int] = (6, 5), **options: Any) -> Case:
+    """A model with two sentences for it, whose tokens all differ."""
+
+    def inputs() -> tuple[Any, ...]:
+        generator = torch.Generator().manual_seed(len(name))
+        tokens = [
+            torch.stack([torch.randperm(20, generator=generator)[:n] for _ in range(2)])
+            for n in lengths
+        ]
+        return (_Wired(len(name), *wires, **options), *tokens)
+
+    return Case(name, inputs)
 
 
-def _norms_first(described: Sequence[str]) -> list[str]:
-    column = list(_COLUMN)
-    for i in (2, 4, 6):
-        column[i], column[i + 1] = column[i + 1], column[i]
-    return _in_order(described, column)
+def _inputs_of_layers(
+    model: nn.Module, src: torch.Tensor, tgt: torch.Tensor
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+    """The logits, the output of each encoder layer, and the memory that each decoder layer gets."""
+    made: list[torch.Tensor] = []
+    memories: list[torch.Tensor] = []
+    wired: Any = model
+    handles = [
+        layer.register_forward_hook(lambda part, given, out: made.append(out))
+        for layer in wired.encoder.layers
+    ]
+    handles += [
+        layer.register_forward_pre_hook(lambda part, given: memories.append(given[1]))
+        for layer in wired.decoder.layers
+    ]
+    try:
+        logits = model(src, tgt)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return logits, made, memories
 
 
-def _with_strangers(described: Sequence[str]) -> list[str]:
-    rest = [part for part in dict.fromkeys(described) if part not in _COLUMN]
-    return _in_order(described) + rest
+Parts = Callable[..., bool]
 
 
-def _order_by_position(described: Sequence[str]) -> list[str]:
-    places = {part: place for place, part in enumerate(_COLUMN)}
-    return sorted(set(described) & set(places), key=lambda part: places[part])
+def _memory_is_wrong(made: list[torch.Tensor], memories: list[torch.Tensor]) -> bool:
+    return any(memory is not made[-1] for memory in memories)
 
 
-_ORDER = Exercise(
-    title="The part that does not exist",
-    oracle=_in_order,
+def _sees_later(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> bool:
+    whole, cut = model(src, tgt)[:, :-1], model(src, tgt[:, :-1])
+    return bool((whole - cut).abs().max() > 1e-6)
+
+
+def _has_no_order(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> bool:
+    return bool((model(src, tgt) - model(src.flip(1), tgt)).abs().max() < 1e-6)
+
+
+@in_parts
+def _fault_with(
+    *,
+    memory: Parts = _memory_is_wrong,
+    mask: Parts = _sees_later,
+    positions: Parts = _has_no_order,
+) -> Callable[..., str]:
+    """The right answer, of which one test is another."""
+
+    def fault(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> str:
+        _, made, memories = _inputs_of_layers(model, src, tgt)
+        if memory(made, memories):
+            return "memory"
+        if mask(model, src, tgt):
+            return "mask"
+        return "positions" if positions(model, src, tgt) else "none"
+
+    return fault
+
+
+def _of_its_own_height(made: list[torch.Tensor], memories: list[torch.Tensor]) -> bool:
+    return any(memory is not made[min(k, len(made) - 1)] for k, memory in enumerate(memories))
+
+
+def _changed_first(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> bool:
+    other = tgt.clone()
+    other[:, 0] = tgt[:, 1]
+    return bool((model(src, tgt) - model(src, other))[:, 1:].abs().max() > 1e-6)
+
+
+def _first_row_only(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> bool:
+    whole, cut = model(src, tgt)[:, 0], model(src, tgt[:, :-1])[:, 0]
+    return bool((whole - cut).abs().max() > 1e-6)
+
+
+def _target_turned(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> bool:
+    return bool((model(src, tgt) - model(src, tgt.flip(1))).abs().max() < 1e-6)
+
+
+def _fault_by_values(model: nn.Module, src: torch.Tensor, tgt: torch.Tensor) -> str:
+    """A right answer that compares values, and looks at every place for itself."""
+    logits, made, memories = _inputs_of_layers(model, src, tgt)
+    if not all(m.shape == made[-1].shape and torch.equal(m, made[-1]) for m in memories):
+        return "memory"
+    for place in range(1, tgt.shape[1]):
+        other = tgt.clone()
+        other[:, place] = tgt[:, place - 1]
+        if not torch.allclose(model(src, other)[:, :place], logits[:, :place]):
+            return "mask"
+    return "positions" if torch.allclose(model(src.roll(1, 1), tgt), logits) else "none"
+
+
+_FAULT = Exercise(
+    title="Which translator is broken?",
+    oracle=_fault_with(),
     cases=[
-        _case("all parts, from the top to the bottom", [*reversed(_COLUMN)]),
-        _case("all parts and a review", ["review", *_COLUMN[5:], *_COLUMN[:5]]),
-        _case("a recurrence, a pooling", [*_COLUMN[::2], "recurrence", "pooling", *_COLUMN[1::2]]),
-        _case("one layer only", [*_COLUMN[7:1:-1], "review"]),
-        _case("the output only", ["softmax", "linear", "review"]),
-        _case("some parts twice", ["positions", "softmax", *_COLUMN[:2], "linear", "softmax"]),
-        _case("nothing real", ["review", "convolution"]),
-        _case("names that hold a real one", ["linear attention", "softmax", "no positions"]),
-        _case("nothing", []),
+        _wired("a right model", 2, [-1, -1], [1, 1]),
+        _wired("one layer each, and right", 1, [-1], [1]),
+        _wired("three encoder layers, two decoder layers, right", 3, [-1, -1], [1, 1]),
+        _wired("each decoder layer gets the encoder layer of its own height", 2, [0, 1], [1, 1]),
+        _wired("the last decoder layer gets the first encoder layer", 2, [-1, 0], [1, 1]),
+        _wired("the first decoder layer gets the first encoder layer", 2, [0, -1], [1, 1]),
+        _wired("the decoder gets the source before the encoder", 2, ["source"] * 2, [1, 1]),
+        _wired("the decoder asks itself", 1, ["target"], [1], lengths=(4, 5)),
+        _wired("no mask", 2, [-1, -1], [None, None]),
+        _wired("no mask in the second decoder layer", 2, [-1, -1], [1, None]),
+        _wired("a mask that starts one too late", 1, [-1], [2]),
+        _wired("no positions in the source", 2, [-1, -1], [1, 1], places="none"),
+        _wired("the same position everywhere", 1, [-1], [1], places="the first one"),
     ],
     wrong=[
         WrongAnswer(
-            "the review is kept",
-            "The original Transformer has an encoder and a decoder, and no part that reviews. "
-            "What looks back at the source is cross-attention.",
-            _with_strangers,
+            "only the first decoder layer",
+            "Every decoder layer has a cross-attention; the fault may be in a later one.",
+            _fault_with(memory=lambda made, memories: memories[0] is not made[-1]),
         ),
         WrongAnswer(
-            "the order of the description",
-            "The list is in no particular order; a token meets the parts in that of the map.",
-            lambda described: [p for p in dict.fromkeys(described) if p in _COLUMN],
-        ),
-        WrongAnswer(
-            "what is described twice is met twice",
-            "A part is met once, however often it is mentioned.",
-            lambda described: sorted(
-                (p for p in described if p in _COLUMN), key=lambda part: _COLUMN.index(part)
+            "the memory by its shape",
+            "Every encoder layer returns the same shape. Compare the tensors themselves.",
+            _fault_with(
+                memory=lambda made, memories: any(m.shape != made[-1].shape for m in memories)
             ),
         ),
         WrongAnswer(
-            "the whole column, whatever was described",
-            "Only parts that were described belong into the answer.",
-            lambda described: list(_COLUMN),
+            "each decoder layer with the encoder layer of its height",
+            "The memory is the output of the last encoder layer, the same for every decoder layer.",
+            _fault_with(memory=_of_its_own_height),
         ),
         WrongAnswer(
-            "norms before the sub-layers",
-            "That is Pre-Norm, which came later. Here the norm follows the addition.",
-            _norms_first,
+            "a right mask is taken for none",
+            "Later rows may see earlier tokens, so they change with them in a right model, too. "
+            "Change or leave out a later token, and look at the rows before it.",
+            _fault_with(mask=_changed_first),
         ),
         WrongAnswer(
-            "cross-attention before self-attention",
-            "The target first attends to itself, and then asks the memory.",
-            _swapped("masked self-attention", "cross-attention"),
+            "the mask by the first row and the last token",
+            "A mask that starts one place too late lets each row see only the next token: the "
+            "first row does not notice the last. Compare all rows but the last.",
+            _fault_with(mask=_first_row_only),
         ),
         WrongAnswer(
-            "feed-forward before cross-attention",
-            "The feed-forward part is the last sub-layer, in both kinds of layer.",
-            _swapped("feed-forward", "cross-attention"),
-        ),
-        WrongAnswer(
-            "softmax before linear",
-            "The linear layer makes the scores that the softmax turns into probabilities.",
-            _swapped("linear", "softmax"),
-        ),
-        WrongAnswer(
-            "positions before the embedding",
-            "Positions are added to embedded tokens, so these have to be there first.",
-            _swapped("positions", "target embedding"),
-        ),
-        WrongAnswer(
-            "from the top to the bottom",
-            "A token enters at the embedding; the map is read upwards.",
-            lambda described: _in_order(described)[::-1],
+            "missing positions are not found",
+            "The positions asked about are those of the source: turn the source round, and keep "
+            "the target. Without positions the logits stay what they were.",
+            _fault_with(positions=_target_turned),
         ),
     ],
-    variants=[_order_by_position],
+    variants=[_fault_by_values],
+    spared={"default dtype": "the model has a dtype of its own"},
 )
 
 
 # --- estimates ------------------------------------------------------------------------------------
 
+_FETCHED = choice(
+    "Another last word",
+    right="C",
+    because="The head does what it did before: it looks at what came after the earlier “six”, and "
+    "that is the comma. But the second list ends where the first one does, with a full stop, and "
+    "other parts of the model have learned that from the stories.",
+    tempting={
+        "A": (
+            "the same word",
+            "The head looks for a row before which the word stood, so it passes by the word itself "
+            "and lands one place behind it.",
+        ),
+        "B": (
+            "what the head looks at is what is said",
+            "The look at the comma is right. But the row of the last word gets more than what this "
+            "head brings, and in the stories no comma follows a second list.",
+        ),
+        "D": (
+            "the list begins again",
+            "“lake” comes after the comma. The head looks one place behind the earlier “six”, at "
+            "the comma itself, and a second list is not followed by a third.",
+        ),
+    },
+)
+
 _MOST = choice(
-    "Where are most of the weights?",
+    "The largest share",
     right="C",
     because="Twelve feed-forward parts have 8 d² each, 96 d² in all. Eighteen attention blocks "
     "have 4 d² each, 72 d², and the table about as many.",
@@ -640,12 +676,12 @@ _VOCABULARY = number(
 )
 
 EXERCISES = {
+    "fetched": _FETCHED,
     "shapes": _SHAPES,
-    "order": _ORDER,
+    "fault": _FAULT,
     "most": _MOST,
     "gpt2": _GPT2,
     "vocabulary": _VOCABULARY,
     "decoder_parameters": _DECODER,
-    "total": _TOTAL,
     "crossover": _CROSSOVER,
 }

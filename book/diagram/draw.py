@@ -8,9 +8,10 @@ what is said about a part comes from `book.diagram.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from book.diagram.layout import Layout, Line, Placed, Style, arrange
 from book.diagram.parts import (
@@ -25,10 +26,15 @@ from book.diagram.parts import (
 from book.diagram.trace import Graph, Node
 from book.diagram.view import View, look
 from book.explorer import Arrow, Box, Choice, Curve, Explorer, Frame, Scene, Text
+from book.explorer.draw_scene import LETTER
+from book.explorer.shapes import Role
 
 LEARNED = 0.3  # how full a box is that holds learned numbers
 INSIDE = Style(height=25.0, gap=21.0, above=0.0)
 TITLE = 34.0  # the height of the line above an inner diagram
+SMALL = 6.2  # the width of a letter of a small text
+Area = tuple[float, float, float, float]  # left, right, low, high
+Anchor = Literal["start", "middle", "end"]
 
 
 @dataclass(frozen=True)
@@ -75,16 +81,33 @@ class Diagram:
         part, nodes = PARTS[key], self.parts()[key]
         node = nodes[-1]
         times = sum(node_counts(self.graph, n) for n in nodes)
-        given = [shape_text(shape, dict(self.letters)) for shape in node.inputs]
-        into = " and ".join(dict.fromkeys(given))
-        out = shape_text(node.output, dict(self.letters))
         learned = f"{node.learned:,} learned numbers" if node.learned else "no learned numbers"
+        if shared := self._shared(node):
+            learned += f", one table for {' and '.join(shared)}"
         often = "once" if times == 1 else f"{times} times"
         number = chapter_of(part.topic)[:2]
         return (
-            f"{part.label} {part.does}. {into} in, {out} out; {learned}. "
+            f"{part.label} {part.does}. {self._flow(nodes)}; {learned}. "
             f"It stands here {often}; chapter {number} is about it."
         )
+
+    def _flow(self, nodes: Sequence[Node]) -> str:
+        """What goes in and out of the boxes of one kind, on either side of a translation."""
+        flows: dict[tuple[str, str], None] = {}
+        for node in nodes:
+            given = [shape_text(shape, dict(self.letters)) for shape in node.inputs]
+            flows[
+                " and ".join(dict.fromkeys(given)), shape_text(node.output, dict(self.letters))
+            ] = None
+        if len(flows) > 1 and all(into == out for into, out in flows):
+            return f"{' or '.join(out for _, out in flows)}, in and out"
+        return ", or ".join(f"{into} in, {out} out" for into, out in flows)
+
+    def _shared(self, node: Node) -> list[str]:
+        """The kinds of parts that hold the very numbers of a box, its own among them."""
+        numbers = sorted({node.number, *node.same} & {*self.graph.nodes})
+        names = dict.fromkeys(label_of(self.graph, n) for n in numbers)
+        return [*names] if len(numbers) > 1 else []
 
     # ------------------------------------------------------------ pictures
 
@@ -197,6 +220,8 @@ class Diagram:
             key = key_of(self.graph, placed.number)
             if key in PARTS:
                 shape = self._box(placed, PARTS[key])
+                if LETTER * len(shape.label) > placed.w - 4:
+                    shape = replace(shape, label=PARTS[key].narrow or shape.label)
                 yield (
                     f"box {i}",
                     replace(shape, sets={"part": key}, strong=key == part),
@@ -251,31 +276,21 @@ class Diagram:
 
     def _shapes(self, lay: Layout, up: float) -> Iterator[tuple[str, Any]]:
         """The shape of what each box of an inner diagram makes, beside its first arrow."""
-        said: set[int] = set()
         known = {line.shape for line in lay.lines for end in (line.source, line.target) if end < 0}
+        made: dict[int, list[Line]] = {}
         for line in lay.lines:
-            source, target = lay.placed[line.source], lay.placed[line.target]
-            if line.source in said or line.shape in known or source.number not in self.graph.nodes:
-                continue
-            said.add(line.source)
-            # On a long way up the shape stands further up, where there is more room.
-            up_there = (
-                INSIDE.height + INSIDE.gap
-                if target.y - source.y - source.h > 1.5 * INSIDE.gap
-                else 0
-            )
-            x, right = line.points[0][0], line.points[0][0] > 0.75 * lay.width
-            text = shape_text(line.shape, dict(self.letters))
+            if line.shape not in known and line.source in self.graph.nodes:
+                made.setdefault(line.source, []).append(line)
+        taken = [*_taken(lay)]
+        # The longest ways choose first: their texts stand between those of others.
+        for lines in sorted(made.values(), key=lambda some: -_rise(lay, some[0])):
+            shapes = dict.fromkeys(shape_text(line.shape, dict(self.letters)) for line in lines)
+            text = _together([*shapes])
+            x, y, anchor = _room(lay, lines[0], SMALL * len(text), taken)
+            taken.append(_area(x, y, SMALL * len(text), anchor))
             yield (
-                f"text {'end' if right else 'start'}",
-                Text(
-                    x - 5 if right else x + 5,
-                    source.y + source.h + up + 7 + up_there,
-                    text,
-                    anchor="end" if right else "start",
-                    role="data",
-                    small=True,
-                ),
+                f"text {anchor}",
+                Text(x, y + up, text, anchor=anchor, role="data", small=True),
             )
 
     def _detail(self, number: int) -> str:
@@ -297,14 +312,77 @@ class Diagram:
         return f"{does}. Out: {shape_text(node.output, dict(self.letters))}; {held}."
 
 
+def _together(shapes: Sequence[str]) -> str:
+    """Several shapes in one text: "32 and 8 × T × 128" for two that differ in the first size."""
+    firsts, rests = zip(*(shape.partition(" × ")[::2] for shape in shapes), strict=True)
+    return f"{' and '.join(firsts)} × {rests[0]}" if len({*rests}) == 1 else ", ".join(shapes)
+
+
+def _area(x: float, y: float, width: float, anchor: str) -> Area:
+    """Where a text in a small font stands."""
+    left = {"start": x, "middle": x - width / 2, "end": x - width}[anchor]
+    return left, left + width, y - 5, y + 5
+
+
+def _taken(lay: Layout) -> Iterator[Area]:
+    """Where boxes, ports and arrows leave no room for a text."""
+    for p in lay.placed.values():
+        if p.what == "port":
+            left, right, _, _ = _area(p.middle[0], 0, LETTER * len(p.label), "middle")
+            yield left, right, p.y + 5, p.y + p.h - 5
+        else:
+            yield p.x, p.x + p.w, p.y, p.y + p.h
+    for line in lay.lines:
+        for (xa, ya), (xb, yb) in pairwise(line.points):
+            yield min(xa, xb) - 2, max(xa, xb) + 2, min(ya, yb) - 1, max(ya, yb) + 1
+
+
+def _rise(lay: Layout, line: Line) -> float:
+    """How far up an arrow leads."""
+    return lay.placed[line.target].y - line.points[0][1]
+
+
+def _room(
+    lay: Layout, line: Line, width: float, taken: Sequence[Area]
+) -> tuple[float, float, Anchor]:
+    """Where a text beside the start of an arrow has room, and how it is anchored there.
+
+    On a long way up it stands further up, where there is more room. Where there is room nowhere, it
+    stands where it would stand first.
+    """
+    x, foot = line.points[0]
+    step = INSIDE.height + INSIDE.gap
+    rows = [step, 2 * step, 0.0] if _rise(lay, line) > 1.5 * INSIDE.gap else [0.0]
+    sides: list[tuple[float, Anchor]] = [(x + 5, "start"), (x - 5, "end")]
+    if x > 0.75 * lay.width:
+        sides.reverse()
+    places = [(at, foot + 7 + row, anchor) for row in rows for at, anchor in sides]
+
+    def free(place: tuple[float, float, Anchor]) -> bool:
+        left, right, low, high = _area(place[0], place[1], width, place[2])
+        return (
+            left >= 0
+            and right <= lay.width
+            and not any(
+                left < x1 and x0 < right and low < y1 and y0 < high for x0, x1, y0, y1 in taken
+            )
+        )
+
+    return next(filter(free, places), places[0])
+
+
 def _key(top: float) -> Iterator[tuple[str, Any]]:
     """What the looks of boxes and lines mean, in the corner that two lanes leave free."""
-    looks = {"learned numbers": LEARNED, "no learned numbers": None}
-    for i, (text, fill) in enumerate(looks.items()):
+    looks: tuple[tuple[str, float | None, Role], ...] = (
+        ("learned numbers", LEARNED, "ink"),
+        ("attention: learned, too", LEARNED, "weight"),
+        ("no learned numbers", None, "ink"),
+    )
+    for i, (text, fill, role) in enumerate(looks):
         y = top - 16 - 22 * i
-        yield f"key {i}", Box(0, y, 22, 14, fill=fill, role="ink")
+        yield f"key {i}", Box(0, y, 22, 14, fill=fill, role=role)
         yield f"key text {i}", Text(28, y + 7, text, anchor="start", role="quiet", small=True)
-    y = top - 53
+    y = top - 75
     yield "key line", Arrow(0, y, 22, y, role="data", strong=True)
     yield "key text line", Text(28, y, "data", anchor="start", role="quiet", small=True)
 

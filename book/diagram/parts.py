@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """One part: its name, a short one for the strip, its chapter, and what it does."""
+    """One part: its name, a short one for the strip, its chapter, and what it does.
+
+    `narrow` is its name where the box is too narrow for the whole one.
+    """
 
     label: str
     short: str
     topic: str
     does: str
     role: str = "ink"
+    narrow: str = ""
 
 
 PARTS: dict[str, Part] = {
@@ -55,6 +59,7 @@ PARTS: dict[str, Part] = {
         "attention",
         "lets each row gather from itself and from the rows before it",
         "weight",
+        "Masked self-attn.",
     ),
     "cross-attention": Part(
         "Cross-attention",
@@ -139,7 +144,18 @@ PARTS: dict[str, Part] = {
     "scores": Part(
         "Scores", "QK", "attention", "multiplies each query by each key and scales", "weight"
     ),
-    "mask": Part("Mask", "mask", "attention", "sets what may not be seen to minus infinity"),
+    "mask": Part(
+        "Mask",
+        "mask",
+        "attention",
+        "sets the scores of later rows, and of padding, to minus infinity",
+    ),
+    "padding mask": Part(
+        "Padding mask",
+        "mask",
+        "attention",
+        "would set the scores of padding to minus infinity; these sequences have none",
+    ),
     "mean of values": Part(
         "Mean of values", "AV", "attention", "takes the mean of the values with these weights"
     ),
@@ -158,7 +174,9 @@ PARTS: dict[str, Part] = {
     "gelu": Part("GELU", "GELU", "activations", "is a smooth ReLU"),
     "silu": Part("SiLU", "SiLU", "activations", "multiplies each number by its sigmoid"),
     "product": Part("×", "×", "tensors", "multiplies number by number"),
-    "join": Part("Join", "join", "tensors", "puts queries and keys side by side"),
+    "join": Part(
+        "Join", "join", "tensors", "puts queries and keys side by side, so that one call turns both"
+    ),
     "rotation": Part(
         "Rotate", "rot", "rope", "turns each pair of features by the angle of its place"
     ),
@@ -210,6 +228,9 @@ def key_of(graph: Graph, number: int) -> str:
             return "cross-attention"
         return "masked self-attention" if node.options.get("is_causal") else "self-attention"
     name = node.name.rpartition(".")[2]
+    if name == "mask" and node.parent is not None:
+        causal = key_of(graph, node.parent) == "masked self-attention"
+        return "mask" if causal else "padding mask"
     if node.kind == "operation" and name == "product":
         # A product with what a softmax made is the mean of the values.
         makers = {graph.nodes[s].name for sources in node.sources for s in sources}
@@ -235,7 +256,7 @@ def shape_text(shape: tuple[int, ...] | None, letters: dict[int, str]) -> str:
     if shape is None:
         return ""
     sizes = shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
-    return " × ".join(letters.get(n, f"{n:,}" if n > 99999 else str(n)) for n in sizes)
+    return " × ".join(letters.get(n, f"{n:,}" if n > 9999 else str(n)) for n in sizes)
 
 
 def node_counts(graph: Graph, node: Node) -> int:

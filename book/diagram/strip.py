@@ -24,6 +24,7 @@ GAP = 3.0
 EDGE = 1.5
 LETTER = 5.1
 LANE = 2 * TALL + BETWEEN
+OFTEN = 28.0  # the width of how often a layer stands there
 Place = tuple[float, float, float]  # x, y of the upper edge, width
 
 
@@ -57,7 +58,7 @@ class Strip:
         for i, lane in enumerate(lanes):
             # The streams run outside, so that what stands beside them meets in the middle.
             up = i == len(lanes) - 1 and i > 0
-            top = EDGE + i * (LANE + GAP + 3)
+            top = EDGE + i * (LANE + GAP + 3)  # a frame goes 1 beyond its lane on either side
             places, stream = self._places(plan, lane, top, up)
             right = max(right, *(x + w for x, _, w in places.values()))
             behind.append(_line("M{:g} {:g}H{:g}", places[lane.stream[0]][0], stream, 0, "stream"))
@@ -71,7 +72,8 @@ class Strip:
                 first = places
         if len(lanes) == 2:
             behind += self._between(plan, lanes, first, lane_places)
-        width, height = right + EDGE, 2 * EDGE + len(lanes) * LANE + (len(lanes) - 1) * (GAP + 2)
+        width = right + EDGE
+        height = 2 * EDGE + len(lanes) * LANE + (len(lanes) - 1) * (GAP + 3) + 0.5
         return (
             f'<svg class="tp-strip" data-strip="{escape(self.name)}" '
             f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}">'
@@ -102,6 +104,10 @@ class Strip:
                 places[key] = (start, on if key in lane.stream else beside, width)
                 ends.append(start + width + GAP)
             x = max(ends)
+            for inside in self.diagram.view().within.values():
+                held = [places[k] for k in inside if k in places]
+                if held and max(lane.rank.get(k, -1) for k in inside) == lane.rank[key]:
+                    x += OFTEN * (_free_y(held, top) is None)
         return places, on + TALL / 2
 
     def _short(self, number: int) -> str:
@@ -143,11 +149,15 @@ class Strip:
             x = min(p[0] for p in found) - 2
             right = max(p[0] + p[2] for p in found) + 2
             key, times = key_of(graph, number), graph.nodes[number].times
+            y = _free_y(found, top)
+            if y is None:  # behind the layer, in the row where no stream runs
+                right += OFTEN
+                y = max(p[1] for p in found) + TALL / 2 + 3.2
             yield (
                 f'<g class="tp-layer" data-part="{escape(key)}">'
                 f'<rect x="{x:g}" y="{top - 1:g}" width="{right - x:g}" '
                 f'height="{LANE + 2:g}" rx="5"/>'
-                f'<text x="{right - 4:g}" y="{_free_y(found, top):g}">{times} ×</text></g>'
+                f'<text x="{right - 4:g}" y="{y:g}">{times} ×</text></g>'
             )
 
     def _branches(
@@ -200,12 +210,12 @@ def _length(text: str) -> float:
     return sum(wide.get(letter, 6.0 if letter.isupper() else 5.0) for letter in text)
 
 
-def _free_y(found: list[Place], top: float) -> float:
-    """The row of a frame whose right end is free."""
+def _free_y(found: list[Place], top: float) -> float | None:
+    """The row of a frame whose right end is free, if one is."""
     right = max(p[0] + p[2] for p in found)
     taken = {y for x, y, w in found if x + w > right - 18}
-    row = next((y for y in (top, top + TALL + BETWEEN) if y not in taken), top)
-    return row + TALL / 2 + 3.2
+    row = next((y for y in (top, top + TALL + BETWEEN) if y not in taken), None)
+    return None if row is None else row + TALL / 2 + 3.2
 
 
 def _line(path: str, x: float, y: float, end: float, kind: str = "line") -> str:

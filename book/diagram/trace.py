@@ -65,6 +65,7 @@ class Node:
     parameters: Mapping[str, Shape] = field(default_factory=dict)  # its own and its parts'
     options: Mapping[str, object] = field(default_factory=dict)
     times: int = 1  # equal boxes in a row, of which this is the first
+    same: frozenset[int] = frozenset()  # other boxes that hold the very same parameters
 
     @property
     def learned(self) -> int:
@@ -195,6 +196,7 @@ class _Recorder(TorchFunctionMode):
         self.stack: list[int] = []
         self.closed_depth = 0
         self.lists: dict[tuple[int | None, str], int] = {}
+        self.held: dict[int, frozenset[int]] = {}  # the identities of a box's parameters
         self.origin: dict[int, frozenset[int]] = {}
         self.kept: list[Tensor] = []  # so that no tensor gets the id of an earlier one
         self.tables = {id(t): name for name, t in _own_tensors(module)}
@@ -241,6 +243,7 @@ class _Recorder(TorchFunctionMode):
         """Note the parameters of a box."""
         parameters = {name: tuple(p.shape) for name, p in module.named_parameters()}
         self.nodes[number] = replace(self.nodes[number], parameters=parameters)
+        self.held[number] = frozenset(id(p) for p in module.parameters())
 
     def sources(self, t: Tensor) -> frozenset[int]:
         """The boxes that made a tensor; a box for a table of the module at its first use."""
@@ -384,7 +387,21 @@ class _Recorder(TorchFunctionMode):
                 alive.add(at)
                 at = self.nodes[at].parent
         nodes = {k: node for k, node in sorted(self.nodes.items()) if k in alive}
-        return Graph(nodes, tuple(self.edges))
+        graph = Graph(nodes, tuple(self.edges))
+        shared = {k: self._same(graph, k) for k in nodes}
+        return replace(graph, nodes={k: replace(n, same=shared[k]) for k, n in nodes.items()})
+
+    def _same(self, graph: Graph, number: int) -> frozenset[int]:
+        """The boxes that hold the very parameters of one, but for those around and inside it."""
+        held = self.held.get(number)
+        return frozenset(
+            k
+            for k in graph.nodes
+            if held
+            and self.held.get(k) == held
+            and k not in graph.ancestors(number)
+            and number not in graph.ancestors(k)
+        )
 
 
 _LISTS = ("ModuleList", "ModuleDict")

@@ -183,6 +183,7 @@ def test_the_last_lane_fetches_what_came_after_its_word():
     best = int(said.argmax())
     shapes = {}
     for k in range(len(lanes)):
+        shapes[f"track {k}"] = Segment(k, 0, k, 4.75, role="quiet", faint=True)
         shapes[f"lane {k}"] = Segment(k, 0, k, 3.75, role="data")
         for layer in range(2):
             weight, at = (v.item() for v in looks[layer][k].max(0))
@@ -203,12 +204,12 @@ def test_the_last_lane_fetches_what_came_after_its_word():
         says(
             "After attention {}, the row of the last word would say "
             f"“{VOCABULARY[best]}”, with {{}}. In head {{}} it looks at “{lanes[at]}”, with the "
-            "weight {}.",
-            *(1, said[best].item(), 0, weight),
+            "weight {}. The row's root mean square is {}.",
+            *(1, said[best].item(), 0, weight, row.square().mean().sqrt().item()),
         ),
-        Scene("a lane for each token", shapes, xlim=(-0.6, 7.6), ylim=(-0.9, 5.0)),
+        Scene("a lane for each token", shapes, xlim=(-0.6, 8.9), ylim=(-0.9, 5.0)),
         Grid(
-            "the first 16 of the 128 numbers of the last lane",
+            "the last lane: 16 of its 128 numbers, divided by their root mean square",
             (row[:16] / row.square().mean().sqrt())[None].numpy(),
             ["row"],
             [str(k) for k in range(16)],

@@ -1,9 +1,13 @@
 """Chapter 02: what its exercises and questions print, and from where it is known."""
 
+import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from book.formulas.relations import Call
+from book.own import encode, own_model
+from book.own.inside import attention_maps
+from book.stories import VOCABULARY
 
 from .texts import Code, Entries, Formula, LeftOut, draw, oracle
 
@@ -66,7 +70,47 @@ def heads():
     return Call(made[0], draws=made[1:])
 
 
+def last_word():
+    """The small model and the text of the exercise."""
+    words = ["baby", ":", "lake", "purple", "six", ",", "six"]
+    return {
+        "READER": own_model(), "tokens": torch.tensor([encode(words)]), "VOCABULARY": VOCABULARY,
+        "attention_maps": attention_maps, "number": encode(["six"])[-1],
+    }  # fmt: skip
+
+
+def looks_at_the_comma():
+    """The right answer of the exercise: of the start token and the words, the comma is number 6."""
+    return last_word(), 6
+
+
+def says_the_full_stop():
+    return last_word(), VOCABULARY.index(".")
+
+
+def largest(value, names):
+    return value.argmax().item()
+
+
+GIVEN = LeftOut("a shape of what is given, which the models of the checker have")
+
 ENTRIES: Entries = {
+    ("ex-map-fetched", "attention_maps(READER, tokens)[1][0, 0, -1]"): Code(
+        looks_at_the_comma,
+        ("attention_maps(READER, tokens)[1][0, 0, 1]",
+         "attention_maps(READER, tokens)[1][0, 2, 3]"),
+        of=largest,
+    ),
+    ("ex-map-fetched", "READER(tokens)[0, -1]"): Code(
+        says_the_full_stop, ("READER(tokens)[0, 0]", "READER(tokens)[0, 1]"), of=largest
+    ),
+    ("ex-map-fetched", "VOCABULARY[number]"): Code(
+        lambda: (last_word(), "six"), ("VOCABULARY[number + 1]", "VOCABULARY[number - 1]")
+    ),
+    ("ex-map-fault", r"B\times S"): GIVEN,
+    ("ex-map-fault", r"B\times T"): GIVEN,
+    ("ex-map-fault", r"B\times T\times n_\text{vocab}"): GIVEN,
+    ("ex-map-fault", "layer(rows, memory, ...)"): LeftOut("how the layers of the model are called"),
     (
         "ex-map-decoder-parameters",
         "nn.TransformerDecoderLayer(d_model, num_heads, d_ff, bias=bias)",

@@ -274,7 +274,7 @@ def test_the_first_page_counts_what_is_there_and_measures_the_rest(folder):
     assert numbers == [labels, labels - len(unread), cells]
     measured.record("oracle", "a", {"error": 0})
     measured.record("oracle", "b", {"error": 0})
-    measured.record("checker", "map.total", {"named": 17})
+    measured.record("checker", "map.crossover", {"named": 17})
     more = checked.in_two_sentences()
     assert "in 2 comparisons of values and gradients" in more
     assert "17 wrong answers to 1 exercises" in more

@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from book.diagram.draw import SMALL, Diagram, _area, _taken, _together
 from book.diagram.layout import Layout, arrange
+from book.diagram.models import original, today
 from book.diagram.parts import key_of, label_of
 from book.diagram.trace import Graph, trace
 from book.diagram.view import View, fold, look
@@ -99,6 +101,20 @@ def test_on_the_meta_device_the_graph_is_the_same() -> None:
         model = small()
         tokens = {name: torch.zeros_like(t, device="meta") for name, t in inputs().items()}
     assert trace(model, tokens, watch=WATCH) == traced(small())
+
+
+def test_one_table_in_several_places_is_known() -> None:
+    shared, apart = traced(small()), traced(small(shared=False))
+    boxes = [n for n in shared.nodes.values() if n.parameters == {"weight": (11, 12)}]
+    assert {n.kind for n in boxes} == {"TokenEmbedding", "function"}
+    assert len(boxes) == 3
+    for node in boxes:
+        assert node.same == {n.number for n in boxes} - {node.number}
+    others = [n for n in shared.nodes.values() if n not in boxes]
+    assert not any(n.same for n in others)
+    # Apart, the output layer still uses the table of the target.
+    assert sorted(len(n.same) for n in apart.nodes.values() if n.same) == [1, 1]
+    assert "one table for Embedding and Linear" in Diagram(shared, {0}, {}).sentence("linear")
 
 
 def test_the_module_stays_as_it_was() -> None:
@@ -284,6 +300,37 @@ def test_a_width_is_seen() -> None:
     inner = look(graph, graph.find("ffn").number)
     assert (1, 3, 20) in {link.shape for link in inner.links}
     assert (1, 3, 32) not in {link.shape for link in inner.links}
+
+
+def test_a_mask_that_hides_padding_alone_has_a_name_of_its_own() -> None:
+    graph = traced(small())
+    masks = [n.number for n in graph.nodes.values() if n.name == "mask"]
+    found = {key_of(graph, graph.nodes[n].parent or 0): key_of(graph, n) for n in masks}
+    assert found == {
+        "self-attention": "padding mask",
+        "masked self-attention": "mask",
+        "cross-attention": "padding mask",
+    }
+
+
+def test_the_texts_in_an_opened_part_stand_clear_of_each_other_and_of_the_arrows() -> None:
+    for diagram in (original(), today()):
+        for part, nodes in diagram.parts().items():
+            lay = diagram._inside(nodes[-1])
+            texts = [text for _, text in diagram._shapes(lay, 0.0)]
+            areas = [_area(t.x, t.y, SMALL * len(t.text), t.anchor) for t in texts]
+            for i, (left, right, low, high) in enumerate(areas):
+                assert left >= 0, part
+                assert right <= lay.width, part
+                for x0, x1, y0, y1 in (*_taken(lay), *areas[:i]):
+                    apart = x1 <= left or right <= x0 or y1 <= low or high <= y0
+                    assert apart, (part, texts[i].text)
+
+
+def test_shapes_that_differ_in_their_first_size_are_said_together() -> None:
+    assert _together(["32 × T × 128", "8 × T × 128"]) == "32 and 8 × T × 128"
+    assert _together(["8 × T × 128"]) == "8 × T × 128"
+    assert _together(["T × 4", "S × 8"]) == "T × 4, S × 8"
 
 
 def test_the_kind_of_attention_follows_from_the_run() -> None:

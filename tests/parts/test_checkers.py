@@ -110,7 +110,6 @@ LOOSER = {
     "normalization.layer_norm: float32 rows of mean 8192 and spread 1": 1e-2,
     "normalization.rms_norm: float32 rows of mean 8192 and spread 1": 1e-2,
     "normalization.layer_norm_backward: float32 rows of mean 8192 and spread 1": 1e-2,
-    "normalization.rms_norm_backward: float32 rows of mean 8192 and spread 1": 1e-2,
     "normalization.batch_norm: training: float32 of mean 8192 and spread 1": 1e-2,
     # A module of the reader's, which may keep its parameters in float32.
     **dict.fromkeys(

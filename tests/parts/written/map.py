@@ -1,6 +1,5 @@
 """Chapter 02: answers to its exercises that the checkers do not know."""
 
-import itertools
 from fractions import Fraction
 
 import torch
@@ -146,74 +145,6 @@ def head_by_head(d_model, num_heads, d_ff, bias):
     return 2 * block + 3 * norm + feed
 
 
-# map.total
-
-
-def _total(d, H, ff, N, V, tied, block=None, norms=5, copies=3, feed=None):
-    block = 4 * d * d if block is None else block
-    feed = 2 * d * ff + ff + d if feed is None else feed
-    return N * (3 * block + 2 * feed + norms * 2 * d) + V * d * (1 if tied else copies)
-
-
-def attention_with_biases(d, H, ff, N, V, tied):
-    return _total(d, H, ff, N, V, tied, block=4 * d * d + 4 * d)
-
-
-def a_norm_after_each_stack(d, H, ff, N, V, tied):
-    return _total(d, H, ff, N, V, tied) + 4 * d
-
-
-def two_matrices_untied(d, H, ff, N, V, tied):
-    return _total(d, H, ff, N, V, tied, copies=2)
-
-
-def layers_of_both_stacks_together(d, H, ff, N, V, tied):
-    return _total(d, H, ff, N, V, tied) // 2 + V * d * (1 if tied else 3) // 2
-
-
-def base_whatever_is_asked(d, H, ff, N, V, tied):
-    return 63_045_632
-
-
-def wide_as_in_the_paper(d, H, ff, N, V, tied):
-    return _total(d, H, 4 * d, N, V, tied)
-
-
-def heads_of_width_64(d, H, ff, N, V, tied):
-    return _total(d, H, ff, N, V, tied, block=4 * d * H * 64)
-
-
-def in_millions(d, H, ff, N, V, tied):
-    return round(_total(d, H, ff, N, V, tied) / 1e6, 2)
-
-
-def output_with_a_bias(d, H, ff, N, V, tied):
-    return _total(d, H, ff, N, V, tied) + V
-
-
-def layer_by_layer(d_model, num_heads, d_ff, num_layers, vocab_size, tied):
-    count = 0
-    attention, norm = 4 * d_model**2, 2 * d_model
-    feed = (d_model + 1) * d_ff + (d_ff + 1) * d_model
-    for _ in range(num_layers):
-        count += attention + norm + feed + norm
-        count += attention + norm + attention + norm + feed + norm
-    tables = {"source", "target", "output"} if not tied else {"all"}
-    return count + len(tables) * vocab_size * d_model
-
-
-def module_by_module(d_model, num_heads, d_ff, num_layers, vocab_size, tied):
-    with torch.device("meta"):
-        encoder = nn.TransformerEncoderLayer(d_model, num_heads, d_ff)
-        decoder = nn.TransformerDecoderLayer(d_model, num_heads, d_ff)
-    count = sum(
-        p.numel() * num_layers
-        for name, p in itertools.chain(encoder.named_parameters(), decoder.named_parameters())
-        if not ("attn" in name and name.endswith("bias"))
-    )
-    return count + vocab_size * d_model * (3 - 2 * tied)
-
-
 # map.crossover
 
 
@@ -229,54 +160,104 @@ def of_fractions(d_model, d_ff):
     return int(per_token / (4 * d_model))
 
 
-# map.order
-
-REAL = [
-    "target embedding", "positions", "masked self-attention", "add & norm 1", "cross-attention",
-    "add & norm 2", "feed-forward", "add & norm 3", "linear", "softmax",
-]  # fmt: skip
+# map.fault
 
 
-def removed_on_the_way(described):
-    for name in described:
-        if name not in REAL:
-            described.remove(name)
-    return sorted(set(described), key=REAL.index)
+def _tapped(model, src, tgt):
+    """What the layers of the model got and gave."""
+    encoded, memories, handles = [], [], []
+    for layer in model.encoder.layers:
+        handles.append(layer.register_forward_hook(lambda m, i, o: encoded.append(o)))
+    for layer in model.decoder.layers:
+        handles.append(layer.register_forward_hook(lambda m, i, o: memories.append(i[1])))
+    logits = model(src, tgt)
+    [h.remove() for h in handles]
+    return encoded, memories, logits
 
 
-def sorted_where_it_is(described):
-    described[:] = [name for name in REAL if name in described]
-    return described
+def last_decoder_layer_only(model, src, tgt):
+    encoded, memories, logits = _tapped(model, src, tgt)
+    if memories[-1] is not encoded[-1]:
+        return "memory"
+    if not torch.allclose(model(src, tgt[:, :-1]), logits[:, :-1]):
+        return "mask"
+    return "positions" if torch.allclose(model(src.flip(1), tgt), logits) else "none"
 
 
-def norm_first(described):
-    order = ["target embedding", "positions", "add & norm 1", "masked self-attention",
-             "add & norm 2", "cross-attention", "add & norm 3", "feed-forward", "linear",
-             "softmax"]  # fmt: skip
-    return [name for name in order if name in described]
+def any_encoder_layer_will_do(model, src, tgt):
+    encoded, memories, logits = _tapped(model, src, tgt)
+    if any(all(m is not e for e in encoded) for m in memories):
+        return "memory"
+    if not torch.allclose(model(src, tgt[:, :-1]), logits[:, :-1]):
+        return "mask"
+    return "positions" if torch.allclose(model(src.flip(1), tgt), logits) else "none"
 
 
-def parts_of_names(described):
-    return [name for name in REAL if any(name in d for d in described)]
+def never_looks_at_positions(model, src, tgt):
+    said = checked_by_cutting(model, src, tgt)
+    return "none" if said == "positions" else said
 
 
-def neighbours_dropped(described):
-    kept = sorted((d for d in described if d in REAL), key=REAL.index)
-    return [name for i, name in enumerate(kept[:-1]) if kept[i + 1] != name]
+def first_encoder_layer(model, src, tgt):
+    encoded, memories, _ = _tapped(model, src, tgt)
+    return "memory" if any(m is not encoded[0] for m in memories) else "none"
 
 
-def by_a_dictionary(described):
-    place = {name: k for k, name in enumerate(REAL)}
-    return sorted({d: None for d in described if d in place}, key=place.__getitem__)
+def mask_of_one_token(model, src, tgt):
+    """A row alone against a row among others: it sees earlier ones in a right model, too."""
+    said = checked_by_cutting(model, src, tgt)
+    if said in ("none", "positions") and tgt.shape[1] > 1:
+        alone = model(src, tgt[:, 1:2])
+        if not torch.allclose(alone, model(src, tgt)[:, 1:2]):
+            return "mask"
+    return said
 
 
-def step_by_step(described):
-    found = []
-    for part in REAL:
-        for name in described:
-            if name == part and part not in found:
-                found += [part]
-    return found
+def two_answers(model, src, tgt):
+    return checked_by_cutting(model, src, tgt), "none"
+
+
+def capital(model, src, tgt):
+    return checked_by_cutting(model, src, tgt).capitalize()
+
+
+def no_answer_for_a_right_one(model, src, tgt):
+    said = checked_by_cutting(model, src, tgt)
+    return None if said == "none" else said
+
+
+def checked_by_cutting(model, src, tgt):
+    encoded, memories, logits = _tapped(model, src, tgt)
+    if any(m is not encoded[-1] for m in memories):
+        return "memory"
+    for n in range(1, tgt.shape[1]):
+        if (model(src, tgt[:, :n]) - logits[:, :n]).abs().max() > 1e-8:
+            return "mask"
+    return "positions" if torch.allclose(model(src.roll(2, 1), tgt), logits) else "none"
+
+
+def by_wrapping_the_layers(model, src, tgt):
+    last, got = {}, []
+    spies = [
+        model.encoder.layers[-1].register_forward_hook(lambda m, i, o: last.update(out=o)),
+        *(
+            layer.register_forward_pre_hook(lambda m, i: got.append(i[1].clone()))
+            for layer in model.decoder.layers
+        ),
+    ]
+    before = model(src, tgt)
+    for spy in spies:
+        spy.remove()
+    if not all(g.shape == last["out"].shape and torch.equal(g, last["out"]) for g in got):
+        return "memory"
+    changed = torch.cat([tgt[:, :-1], src[:, :1]], 1)
+    changed = torch.where(changed == tgt, (tgt + 1) % 20, changed)
+    changed[:, :-1] = tgt[:, :-1]
+    if (model(src, changed) - before)[:, :-1].abs().max() > 1e-8:
+        return "mask"
+    swapped = src.clone()
+    swapped[:, [0, -1]] = src[:, [-1, 0]]
+    return "none" if (model(swapped, tgt) - before).abs().max() > 1e-8 else "positions"
 
 
 WRONG = [
@@ -313,17 +294,6 @@ WRONG = [
     Wrong("map.decoder_parameters", "no output projection", no_output_projection),
     Wrong("map.decoder_parameters", "both biases d_ff wide", hidden_bias_twice),
     Wrong("map.decoder_parameters", "a float", a_float),
-    Wrong("map.total", "attention with biases", attention_with_biases, named="biases in attention"),
-    Wrong("map.total", "a norm after each stack", a_norm_after_each_stack),
-    Wrong("map.total", "untied, two matrices", two_matrices_untied, named="untied: two tables"),
-    Wrong("map.total", "half of the layers in each stack", layers_of_both_stacks_together),
-    Wrong("map.total", "the base model's number", base_whatever_is_asked),
-    Wrong("map.total", "d_ff is 4 d_model, whatever is given", wide_as_in_the_paper),
-    Wrong("map.total", "heads of width 64", heads_of_width_64),
-    Wrong("map.total", "in millions", in_millions),
-    Wrong(
-        "map.total", "a bias in the output", output_with_a_bias, named="a bias in the output layer"
-    ),
     Wrong(
         "map.crossover",
         "six widths",
@@ -355,44 +325,32 @@ WRONG = [
         lambda d, f: 2 * d + f // 2,
         named="one feed-forward matrix",
     ),
-    Wrong("map.order", "removed while it is read", removed_on_the_way),
-    Wrong("map.order", "the list itself", sorted_where_it_is),
-    Wrong("map.order", "Pre-Norm", norm_first, named="norms before the sub-layers"),
-    Wrong("map.order", "names that contain one", parts_of_names),
-    Wrong("map.order", "the last one lost", neighbours_dropped),
+    Wrong("map.fault", "the last decoder layer only", last_decoder_layer_only),
+    Wrong("map.fault", "the output of any encoder layer", any_encoder_layer_will_do),
     Wrong(
-        "map.order",
-        "all of them",
-        lambda described: list(REAL),
-        named="the whole column, whatever was described",
+        "map.fault",
+        "positions are never looked at",
+        never_looks_at_positions,
+        named="missing positions are not found",
     ),
+    Wrong("map.fault", "the first encoder layer as memory", first_encoder_layer),
     Wrong(
-        "map.order",
-        "as described",
-        lambda described: [d for d in described if d in REAL],
-        named="the order of the description",
+        "map.fault",
+        "a row alone against the same row",
+        mask_of_one_token,
+        named="a right mask is taken for none",
     ),
-    Wrong(
-        "map.order",
-        "each as often as described",
-        lambda d: sorted(filter(REAL.count, d), key=REAL.index),
-        named="what is described twice is met twice",
-    ),
-    Wrong(
-        "map.order",
-        "the result of sort",
-        lambda d: list({n for n in d if n in REAL}).sort(key=REAL.index),
-    ),
+    Wrong("map.fault", "two answers", two_answers),
+    Wrong("map.fault", "another spelling", capital),
+    Wrong("map.fault", "None for a right model", no_answer_for_a_right_one),
 ]
 RIGHT = [
+    Right("map.fault", "every length of the target", checked_by_cutting),
+    Right("map.fault", "a last token changed, two source tokens swapped", by_wrapping_the_layers),
     Right("map.shapes", "shapes of tensors", shapes_of_tensors),
     Right("map.shapes", "rows and columns", by_names),
     Right("map.decoder_parameters", "a list of matrices", matrix_by_matrix),
     Right("map.decoder_parameters", "head by head", head_by_head),
-    Right("map.total", "layer by layer", layer_by_layer),
-    Right("map.total", "torch's modules", module_by_module),
     Right("map.crossover", "searched", searched),
     Right("map.crossover", "a fraction", of_fractions),
-    Right("map.order", "a dictionary", by_a_dictionary),
-    Right("map.order", "two loops", step_by_step),
 ]
