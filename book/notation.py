@@ -91,10 +91,12 @@ def as_markdown(path: Path = LETTERS) -> str:
 
 def _lines(table: Table, found: dict[str, list[tuple[str, str]]]) -> Iterator[str]:
     yield f"## {table.title}\n"
-    yield "| symbol | meaning | in code | 中文 | elsewhere |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield "| symbol | meaning | in code |"
+    yield "| --- | --- | --- |"
     for letter in table.rows:
         other = elsewhere(letter, found.get(letter.symbol, []))
-        said = "; ".join(f"{', '.join(places)}: {name}" for name, places in other.items())
-        yield f"| ${letter.symbol}$ | {letter.meaning} | {letter.code} | {letter.zh} | {said} |"
+        said = "; ".join(f"{name} ({', '.join(places)})" for name, places in other.items())
+        # One column for words: on a phone three of them would be a word wide each.
+        meaning = f"{letter.meaning} · {letter.zh}" + (f". *Elsewhere:* {said}" if said else "")
+        yield f"| ${letter.symbol}$ | {meaning} | {letter.code} |"
     yield f"\n{table.after}"

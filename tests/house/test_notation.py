@@ -54,7 +54,7 @@ def test_what_a_letter_stands_for_elsewhere_is_listed_by_chapters(found):
 def test_another_meaning_in_a_chapter_would_show_on_the_page(found, monkeypatch):
     harmed = found | {"L": [*found["L"], ("03", "length of a lake")]}
     monkeypatch.setattr(notation, "printed", lambda: harmed)
-    assert re.search(r"^\| \$L\$ .*03: length of a lake", notation.as_markdown(), re.M)
+    assert re.search(r"^\| \$L\$ .*length of a lake \(03\)", notation.as_markdown(), re.M)
 
 
 GOOD = {"symbol": "x", "meaning": "input", "zh": "输入"}
