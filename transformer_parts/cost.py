@@ -41,7 +41,7 @@ class Traffic(TorchDispatchMode):
     It counts as if nothing stayed in a cache between two operators, and each operator
     touched each of its tensors once.
 
-    Source: chapter 16, section Build.
+    Source: chapter 16, section What fusing buys.
     """
 
     def __init__(self) -> None:

@@ -45,13 +45,15 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
     top, y = math.log10(989), math.log10(intensity * bandwidth / 1e12)
     unused = 1 - worked / seconds
     dot = {
-        "roof": Curve([corner - top, corner, 3.3], [0, top, top]),
-        "share": Text(x - 1.3, top - 0.3, f"{unused:.1%} unused", anchor="start", role="bad"),
+        "roof": Curve([-0.3, corner, 3.7], [top - corner - 0.3, top, top]),
+        "share": Text(x - 1.5, top - 0.3, f"{unused:.1%} unused", anchor="start", role="bad"),
         "unused": Segment(x, y, x, top, dash=True, role="bad"),
         "batch": Dot(x, y, size=3, role="bad"),
-        "name": Text(x + 0.15, y - 0.25, "batch 256: does not fit", anchor="start"),
+        "name": Text(x + 0.15, y - 0.3, "batch 256", anchor="start"),
     }
-    own = 0.7 * weights / memory
+    full = weights + caches  # the bar is as long as all that is to be kept
+    own, limit = weights / full, memory / full
+    assert limit < 0.7
     bars = {
         "moving": Text(
             0, 5.2, f"moving weights {1e3 * read:.1f} ms, caches {1e3 * fetched:.1f} ms",
@@ -59,12 +61,15 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
         ),
         "multiplying": Text(0, 3.2, f"multiplying {1e3 * worked:.2f} ms", anchor="start"),
         "held": Text(
-            0, 1.2, f"memory {(weights + caches) / 1e9:.0f} of 80 GB", anchor="start"
+            0, 1.2, f"memory {(weights + caches) / 1e9:.0f} of 80 GB: does not fit", anchor="start"
         ),
         "weights moved": Box(0, 4, read / seconds, 0.8, role="data", fill=0.6),
         "caches moved": Box(read / seconds, 4, fetched / seconds, 0.8, role="key", fill=0.6),
         "multiplied": Box(0, 2, worked / seconds, 0.8, role="good", fill=0.6),
+        "device": Box(0, 0, limit, 0.8, dash=True),
+        "weights kept": Box(0, 0, own, 0.8, role="data", fill=0.6),
         # It ends at the edge of the picture, beyond the frame of the device.
+        "limit": Segment(limit, -0.08, limit, 0.88, strong=True),
         "caches kept": Box(own, 0, 1 - own, 0.8, role="bad", fill=0.6),
     }  # fmt: skip
     ticks = [(0, "1"), (1, "10"), (2, "100"), (3, "1,000")]
@@ -76,7 +81,7 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
             *((weights + caches) / 1e9, 80),
         ),
         Scene(
-            "drag the dot: a larger batch", dot, xlim=(-0.3, 3.3), ylim=(0, 3.3), axes="box",
+            "drag the dot: a larger batch", dot, xlim=(-0.3, 3.7), ylim=(0, 3.3), axes="box",
             xticks=ticks, yticks=ticks, xlabel="FLOPs per byte", ylabel="TFLOP/s",
         ),
         Scene("the time of one step, and the memory", bars, xlim=(0, 1), ylim=(-0.1, 5.8)),
@@ -87,7 +92,7 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
     "explore-roofline",
     {
         "sequences": "32",
-        "positions of each": "32768",
+        "positions of each": "32,768",
         "key–value heads, of 64": "1",
         "machine": "A100",
     },
@@ -103,36 +108,36 @@ def test_a_step_of_a_model_of_70_billion_on_an_a100():
     devices = math.ceil((read + 2 * 128256 * 8192 + cached) / memory)
     per_second = batch / max((linear + scores) / peak, (read + cached) / bandwidth)
     assert step < peak / bandwidth
-    grid = 10 ** np.linspace(-1, 3.5, 46)
+    corner, top = math.log10(peak / bandwidth), math.log10(312)
+    x_l, x_a, x_s = (math.log10(i) for i in (linear / read, scores / cached, step))
+    assert x_l < x_s < x_a < corner  # the smaller one is named on the left of its dot
 
-    def roof(intensity):
-        return min(peak, intensity * bandwidth) / 1e12
+    def y(x):
+        return math.log10(10**x * bandwidth / 1e12)
 
-    def point(intensity):
-        nearest = min(range(46), key=lambda n: abs(math.log(grid[n] / intensity)))
-        return [roof(intensity) if n == nearest else math.nan for n in range(46)]
-
+    dots = {
+        "roof": Curve([-0.5, corner, 4], [y(-0.5), top, top]),
+        "stem": Segment(x_s, -2.2, x_s, -1.7, role="data"),
+        "step": Dot(x_s, y(x_s), size=5, role="data"),
+        "step name": Text(x_s + 0.08, -2, "the step", anchor="start", role="data"),
+        "linear layers": Dot(x_l, y(x_l), size=2.5, role="good"),
+        "linear layers name": Text(x_l - 1.05, y(x_l) + 0.3, "linear layers", role="good"),
+        "attention": Dot(x_a, y(x_a), size=2.5, role="key"),
+        "attention name": Text(x_a + 0.85, y(x_a) - 0.45, "attention", role="key"),
+    }
     return Seen(
         says(
             "{} FLOPs per byte: the step waits for memory and uses at most {} of the peak. Devices "
             "needed: {}; tokens per second for each: at most {}",
             *(step, step * bandwidth / peak, devices, per_second),
         ),
-        Lines(
-            "rate over intensity",
-            grid,
-            {
-                "roof": [roof(intensity) for intensity in grid],
-                "linear layers": point(linear / read),
-                "attention": point(scores / cached),
-                "the step": point(step),
-            },
-            "FLOPs per byte",
-            "TFLOP/s",
-            xscale="log",
-            yscale="log",
+        Scene(
+            "rate over intensity", dots, xlim=(-2, 4), ylim=(-2.2, 3.5), axes="box",
+            xticks=[(0, "1"), (1, "10"), (2, "100"), (3, "1,000")],
+            yticks=[(-1, "0.1"), (0, "1"), (1, "10"), (2, "100"), (3, "1,000")],
+            xlabel="FLOPs per byte", ylabel="TFLOP/s",
         ),
-    )
+    )  # fmt: skip
 
 
 @check_explorer("explore-split", {"model": "70 B", "positions": "32,768"})
@@ -146,8 +151,8 @@ def test_where_the_work_of_a_model_of_70_billion_goes():
     shares = {name: 3 * work[name] / total for name in order}
     return Seen(
         says(
-            "70 B, {} positions: attention's products are {} of the FLOPs, the vocabulary {}; the "
-            "rule 6N, with the weights of all matrix products for N, gives {} of the count",
+            "70 B, {} positions: attention's products are {} of the FLOPs, the vocabulary {}; six "
+            "FLOPs for each weight of a matrix product give {} of the count",
             *(length, shares["attention"], shares["vocabulary"]),
             6 * sum(weights.values()) * length / total,
         ),

@@ -57,37 +57,73 @@ CONTEXT = choice(
     },
 )
 
+_POSITION = 2 * 80 * 8 * 128 * 2  # keys and values, layers, heads, features, bytes
+
 SEQUENCES = number(
     "How many sequences fit?",
-    value=lambda: float((80e9 - 14e9) // (4096 * 2 * 32 * 8 * 128 * 2)),
+    value=lambda: float((160e9 - 70e9) // (4096 * _POSITION)),
     within=0.001,
-    because="A position takes 131,072 bytes, a sequence 537 MB, and 66 GB are left: {value} of "
+    because="A position takes 327,680 bytes, a sequence 1.34 GB, and 90 GB are left: {value} of "
     "them.",
     wrong=[
         WrongNumber(
             "the weights forgotten",
-            "14 GB of the 80 are taken by the weights.",
-            lambda: float(80e9 // (4096 * 2 * 32 * 8 * 128 * 2)),
+            "70 GB of the 160 are taken by the weights.",
+            lambda: float(160e9 // (4096 * _POSITION)),
         ),
         WrongNumber(
             "keys without values",
             "Keys and values are both cached, so a position takes twice as much.",
-            lambda: float(66e9 // (4096 * 32 * 8 * 128 * 2)),
+            lambda: float(90e9 // (4096 * _POSITION / 2)),
         ),
         WrongNumber(
-            "one byte a number",
-            "In 16 bits a number takes two bytes, in the weights and in the cache.",
-            lambda: float(73e9 // (4096 * 2 * 32 * 8 * 128)),
+            "weights in 16 bits",
+            "The weights are in 8 bits, one byte each. The cache is in 16 bits.",
+            lambda: float(20e9 // (4096 * _POSITION)),
+        ),
+        WrongNumber(
+            "one device",
+            "There are two devices, and the weights are on them once.",
+            lambda: float(10e9 // (4096 * _POSITION)),
         ),
         WrongNumber(
             "one layer",
             "Every layer has a cache of its own.",
-            lambda: float(66e9 // (4096 * 2 * 8 * 128 * 2)),
+            lambda: float(90e9 // (4096 * _POSITION / 80)),
+        ),
+    ],
+)
+
+
+def _step(devices: int, *, per_layer: int = 2, rounds: int = 2) -> float:
+    """Seconds of one token: the slices are read, then the steps of the rings start."""
+    starts = sum(rounds * (devices - 1) for _ in range(80 * per_layer))
+    return 139e9 / devices / 3.35e12 + 2e-6 * starts
+
+
+DEVICES = number(
+    "How many devices?",
+    value=lambda: float(min((2, 4, 8, 16, 32), key=_step)),
+    within=0.001,
+    because="{value} devices read for 5.2 ms and wait for 4.5 ms, 9.7 ms in all. Half as many need "
+    "12.3 ms and twice as many 12.2 ms.",
+    wrong=[
+        WrongNumber(
+            "reading alone",
+            "Every device more makes reading shorter, and waiting longer: with 32 devices they "
+            "wait for nearly 20 ms.",
+            lambda: 32.0,
         ),
         WrongNumber(
-            "as many heads as queries",
-            "There are 8 heads of keys and values, shared by 32 heads of queries.",
-            lambda: float(66e9 // (4096 * 2 * 32 * 32 * 128 * 2)),
+            "the fewest on which it fits",
+            "The weights fit on two devices, but these read for more than 20 ms.",
+            lambda: 2.0,
+        ),
+        WrongNumber(
+            "half of the steps",
+            "There are two all-reduces in a layer, and each takes 2 (p - 1) steps: p - 1 to add up "
+            "and p - 1 to pass on. With half as many this would be the best number.",
+            lambda: float(min((2, 4, 8, 16, 32), key=lambda p: _step(p, rounds=1))),
         ),
     ],
 )
@@ -96,8 +132,7 @@ UTILIZATION = number(
     "Check a published run",
     value=lambda: 6 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 312e12),
     within=0.03,
-    because="8.1e22 operations were needed and 2.1e23 possible: {value}. That is a usual share for "
-    "a run of that size.",
+    because="8.1e22 operations were needed and 2.1e23 possible: {value}.",
     wrong=[
         WrongNumber(
             "the forward pass alone",

@@ -1,4 +1,4 @@
-"""Formulas as functions: a block, the shortest time, enough rows, tokens per second."""
+"""Formulas as functions: a block, enough rows, tokens per second."""
 
 from __future__ import annotations
 
@@ -103,68 +103,6 @@ BLOCK_FLOPS = Exercise(
             "weights counted for one token",
             "Every one of the batch * length tokens goes through the matrices.",
             lambda *s: _block_flops(*s, rows=1),
-        ),
-    ),
-)
-
-
-# --- time_bound(flops, nbytes, peak, bandwidth) ---------------------------------------------------
-
-
-def _time_bound(flops: float, nbytes: float, peak: float, bandwidth: float) -> float:
-    return max(flops / peak, nbytes / bandwidth)
-
-
-def _by_roofline(flops: float, nbytes: float, peak: float, bandwidth: float) -> float:
-    if not flops:
-        return nbytes / bandwidth
-    return flops / min(peak, bandwidth * flops / nbytes) if nbytes else flops / peak
-
-
-_TIMES = [
-    (1e12, 1e9, 1e14, 1e12), (5e10, 1e9, 1e14, 1e12), (0.0, 2e9, 1e14, 1e12),
-    (1e9, 0.0, 1e14, 1e12), (2e14, 2e12, 1e14, 1e12), (3e10, 7e8, 1e11, 5e10),
-]  # fmt: skip
-
-TIME_BOUND = Exercise(
-    title="The shortest time for work of so many FLOPs and bytes",
-    oracle=_time_bound,
-    cases=[
-        Case("flops, bytes, peak, bandwidth = " + ", ".join(f"{v:g}" for v in t), lambda t=t: t)  # type: ignore[misc]
-        for t in _TIMES
-    ],
-    variants=(_by_roofline,),
-    wrong=(
-        WrongAnswer(
-            "the sum of both",
-            "Arithmetic and transfer overlap: the processor computes on one tile while the next "
-            "arrives. The longer of the two decides.",
-            lambda f, b, p, w: f / p + b / w,
-        ),
-        WrongAnswer(
-            "the shorter of both",
-            "Both have to be finished, so the longer one decides.",
-            lambda f, b, p, w: min(f / p, b / w),
-        ),
-        WrongAnswer(
-            "arithmetic only",
-            "The bytes take time too, and here it may be the longer one.",
-            lambda f, b, p, w: f / p,
-        ),
-        WrongAnswer(
-            "bytes only",
-            "The arithmetic takes time too, and here it may be the longer one.",
-            lambda f, b, p, w: b / w,
-        ),
-        WrongAnswer(
-            "the rate in place of the time",
-            "This is the roofline, operations per second. The time is the work divided by it.",
-            lambda f, b, p, w: min(p, w * f / b) if b else p,
-        ),
-        WrongAnswer(
-            "peak and bandwidth exchanged",
-            "Operations are divided by operations per second, bytes by bytes per second.",
-            lambda f, b, p, w: max(f / w, b / p),
         ),
     ),
 )
@@ -311,6 +249,18 @@ DECODE_RATE = Exercise(
             "All sequences of the batch share one reading of the weights. That is what a batch is "
             "for.",
             lambda w, c, b, s, bw: bw / (w + s * c),
+        ),
+        WrongAnswer(
+            "weights for each sequence and cache of one",
+            "The weights are read once for the batch, and every sequence has a cache of its own: "
+            "the batch stands beside the wrong term.",
+            lambda w, c, b, s, bw: b * bw / (b * w + s * c),
+        ),
+        WrongAnswer(
+            "nothing repaired",
+            "What is read is the weights once and the cache of every sequence; and a step gives "
+            "one token to each of them.",
+            lambda w, c, b, s, bw: bw / (b * w + s * c),
         ),
         WrongAnswer(
             "cache of one sequence",

@@ -63,32 +63,6 @@ def by_whole_groups(batch, length, d_model, num_heads, num_kv_heads, head_dim, d
     return sum(token for _ in range(batch)) * length
 
 
-# time_bound
-def by_the_ridge(flops, nbytes, peak, bandwidth):
-    ridge = peak / bandwidth
-    return flops / peak if flops / nbytes >= ridge else nbytes / bandwidth
-
-
-def by_the_ridge_without_a_quotient(flops, nbytes, peak, bandwidth):
-    return flops / peak if flops * bandwidth > nbytes * peak else nbytes / bandwidth
-
-
-def whole_seconds(flops, nbytes, peak, bandwidth):
-    return max(flops // peak, nbytes // bandwidth)
-
-
-def the_larger_count(flops, nbytes, peak, bandwidth):
-    return flops / peak if flops > nbytes else nbytes / bandwidth
-
-
-def root_of_the_squares(flops, nbytes, peak, bandwidth):
-    return math.hypot(flops / peak, nbytes / bandwidth)
-
-
-def sorted_times(flops, nbytes, peak, bandwidth):
-    return sorted([flops / peak, nbytes / bandwidth])[-1]
-
-
 # critical_batch
 def harmonic_in_fractions(d_in, d_out, ridge, dtype_bytes):
     left = 2 / (Fraction(ridge) * dtype_bytes) - Fraction(1, d_in) - Fraction(1, d_out)
@@ -173,10 +147,6 @@ WRONG = [
     Wrong("cost.block_flops", "with the backward pass", forward_and_backward),
     Wrong("cost.block_flops", "a float", by_groups),
     Wrong("cost.block_flops", "no attention", without_attention),
-    Wrong("cost.time_bound", "divided by no bytes", by_the_ridge),
-    Wrong("cost.time_bound", "whole seconds", whole_seconds),
-    Wrong("cost.time_bound", "the larger count decides", the_larger_count),
-    Wrong("cost.time_bound", "the root of the squares", root_of_the_squares),
     Wrong("cost.critical_batch", "rounded to the nearest", rounded),
     Wrong("cost.critical_batch", "infinity for None", infinity_for_none),
     Wrong("cost.critical_batch", "the output moves nothing", the_output_forgotten),
@@ -191,8 +161,6 @@ WRONG = [
 RIGHT = [
     Right("cost.block_flops", "product by product", product_by_product),
     Right("cost.block_flops", "by groups", by_whole_groups),
-    Right("cost.time_bound", "by the ridge", by_the_ridge_without_a_quotient),
-    Right("cost.time_bound", "sorted", sorted_times),
     Right("cost.critical_batch", "fractions", harmonic_in_fractions),
     Right("cost.critical_batch", "a bisection", by_bisection),
     Right("cost.decode_rate", "one over the time of a token", one_over_the_time_of_a_token),
