@@ -27,6 +27,8 @@ def pair(m, n):
     )
     return {
         "q": q, "k": k, "R": {at: turning(at) for at in {m, n, n - m}}, "m": m, "n": n,
+        "c": {at: math.cos(at * THETA) for at in {m, n, m - n}},
+        "z": {at: math.sin(at * THETA) for at in {m, n, m - n}},
         "x": turned_q, "s": (turned_q * turned_k).sum(), r"\theta": THETA,
         "M": oracle("rope.relative_matrix")(m, n, THETA), "u": (turning(m).T @ turning(n))[0, 1],
     }  # fmt: skip
@@ -97,17 +99,24 @@ ENTRIES: Entries = {
     ("ex-rope-sign", r"\langle qR_m^\top,kR_n^\top\rangle=qMk^\top"): Formula(
         lambda: some("s", "q", "k", "R", "M", "m", "n"), claim="s=@0"
     ),
+    ("ex-rope-sign", r"c_m=\cos m\theta", r"s_m=\sin m\theta"): Formula(
+        lambda: some("c", "z", "m", r"\theta"), claim=r"@0,\qquad @1", swap={"s_m": "z_m"}
+    ),
     (
         "ex-rope-sign",
-        r"R_m^\top R_n=\begin{pmatrix}\cos m\theta&\sin m\theta\\-\sin m\theta&\cos m\theta"
-        r"\end{pmatrix}\begin{pmatrix}\cos n\theta&-\sin n\theta\\\sin n\theta&\cos n\theta"
-        r"\end{pmatrix}=\begin{pmatrix}\cos((m-n)\theta)&-\sin((m-n)\theta)\\\sin((m-n)\theta)&"
-        r"\cos((m-n)\theta)\end{pmatrix}",
+        r"R_m^\top R_n=\begin{pmatrix}c_m&s_m\\-s_m&c_m\end{pmatrix}"
+        r"\begin{pmatrix}c_n&-s_n\\s_n&c_n\end{pmatrix}",
     ): Formula(
-        lambda: some("R", "m", "n", r"\theta", "M"),
+        lambda: some("R", "m", "n", "c", "z"), swap={"s_": "z_"}, says=("in this chain",)
+    ),
+    (
+        "ex-rope-sign",
+        r"\begin{pmatrix}c_{m-n}&-s_{m-n}\\s_{m-n}&c_{m-n}\end{pmatrix}",
+    ): Formula(
+        lambda: some("m", "n", "c", "z", "M"),
         claim="M=@0",
-        says=("look for the error in this chain",),
-        swap={r"&-\sin((m-n)\theta)\\\sin((": r"&\sin((m-n)\theta)\\-\sin(("},
+        says=("look for the error", "for the product"),
+        swap={r"&-s_{m-n}\\s_{m-n}": r"&z_{m-n}\\-z_{m-n}"},
     ),
     (
         "ex-rope-sign", r"-\cos m\theta\sin n\theta+\sin m\theta\cos n\theta",

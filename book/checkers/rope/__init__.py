@@ -6,16 +6,23 @@ right computation with one part replaced, so that its line shows the mistake and
 
 from __future__ import annotations
 
-from book.checkers.rope.foresight import EQUAL, VALUES, WAVELENGTH
-from book.checkers.rope.turning import APPLY, ATTENTION, HALF, RELATIVE_MATRIX, TO_INTERLEAVED
+from book.checkers.rope.foresight import EQUAL, VALUES
+from book.checkers.rope.turning import (
+    APPLY,
+    ATTENTION,
+    HALF,
+    LOOK_BACK,
+    RELATIVE_MATRIX,
+    TO_INTERLEAVED,
+)
 
 EXERCISES = {
     "equal": EQUAL,
-    "wavelength": WAVELENGTH,
     "apply": APPLY,
     "relative_matrix": RELATIVE_MATRIX,
     "values": VALUES,
     "attention": ATTENTION,
     "half": HALF,
     "to_interleaved": TO_INTERLEAVED,
+    "look_back": LOOK_BACK,
 }

@@ -1,10 +1,8 @@
-"""What is said before it is computed: equal scores, a long turn, values that are turned."""
+"""What is said before it is computed: equal scores, and values that are turned."""
 
 from __future__ import annotations
 
-import math
-
-from book.checkers.questions import WrongNumber, choice, number
+from book.checkers.questions import choice
 
 EQUAL = choice(
     "Which scores are equal?",
@@ -31,43 +29,12 @@ EQUAL = choice(
     },
 )
 
-WAVELENGTH = number(
-    "How long is the longest turn?",
-    value=lambda: 2 * math.pi * 10_000 ** (126 / 128),
-    within=0.03,
-    because="The slowest pair is number 63, with 10,000 to the power of -126/128 radians a "
-    "position: a turn takes {value} positions.",
-    wrong=[
-        WrongNumber(
-            "the base itself",
-            "After 10,000 positions it has turned by little more than one radian, and a turn has "
-            "2 pi.",
-            lambda: 10_000.0,
-        ),
-        WrongNumber(
-            "radians for turns",
-            "That many positions turn it by one radian. A full turn is 2 pi of them.",
-            lambda: 10_000 ** (126 / 128),
-        ),
-        WrongNumber(
-            "one pair too many",
-            "Pairs are counted from 0, so the last of 64 has the exponent 126/128, not 1.",
-            lambda: 2 * math.pi * 10_000,
-        ),
-        WrongNumber(
-            "the fastest pair",
-            "That is pair 0, which comes round after 6.3 positions.",
-            lambda: 2 * math.pi,
-        ),
-    ],
-)
-
 VALUES = choice(
     "Turn the values too?",
     right="B",
     because="The weights stay as they are, and each value is turned by the angle of its own "
-    "position, with nothing that turns it back. Moved by 40 positions, the output is turned by 40 "
-    "steps.",
+    "position, with nothing in plain attention that turns it back. Moved by 40 positions, the "
+    "output is turned by 40 steps.",
     tempting={
         "A": (
             "all is turned alike",

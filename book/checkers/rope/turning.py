@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
 # An honest float64 answer differs from the oracle by rounding only, which is far below this.
 EXACT = 1e-10
@@ -649,4 +649,78 @@ TO_INTERLEAVED = Exercise(
             ),
         ),
     ),
+)
+
+
+# --- look_back ------------------------------------------------------------------------------------
+
+
+def _look_back(q: Tensor, distance: int, base: float) -> Tensor:
+    return _apply(q[None], _ids(distance), base)[0]
+
+
+def _by_rotation(turned: Answer) -> Answer:
+    """A key made from the query by one of the ways to turn it."""
+    return lambda q, distance, base: turned(q[None], _ids(distance), base)[0]
+
+
+LOOK_BACK = Exercise(
+    title="A key for a distance",
+    oracle=_look_back,
+    cases=[
+        Case("three positions back", lambda: (_draw(8), 3, BASE), EXACT),
+        Case("three hundred positions back", lambda: (_draw(128, seed=1), 300, BASE), EXACT),
+        Case("the token itself", lambda: (_draw(6, seed=2), 0, BASE), EXACT),
+        Case("another base", lambda: (_draw(16, seed=3), 40, 500000.0), EXACT),
+        Case("a single pair", lambda: (_draw(2, seed=4), 5, BASE), EXACT),
+    ],
+    variants=(
+        _by_rotation(_pairwise()),
+        lambda q, distance, base: torch.linalg.solve(
+            _blocks(_angles(_ids(-distance), len(q), base, q.dtype))[0], q
+        ),
+    ),
+    wrong=(
+        WrongAnswer(
+            "the query itself",
+            "That key is met best by a query at the same position: after turning, the two lie on "
+            "each other at distance 0.",
+            lambda q, distance, base: q.clone(),
+        ),
+        WrongAnswer(
+            "turned the other way",
+            "This key is the best one for a query that stands before it. The query is turned "
+            "further than the key, so the key needs those turns beforehand.",
+            lambda q, distance, base: _apply(q[None], _ids(-distance), base)[0],
+        ),
+        WrongAnswer(
+            "halves as pairs",
+            "That is the half-split layout, where feature k is paired with k + d/2. Here the "
+            "pairs are neighbours.",
+            _by_rotation(_pairwise(split=_halves, join=lambda a, b: torch.cat([a, b], -1))),
+        ),
+        WrongAnswer(
+            "base fixed at 10000",
+            "The base is an argument: with another one each pair has another speed.",
+            lambda q, distance, base: _look_back(q, distance, BASE),
+        ),
+        WrongAnswer(
+            "of length one",
+            "The direction is right, but the key is to be as long as the query.",
+            lambda q, distance, base: _look_back(q, distance, base) / torch.linalg.vector_norm(q),
+        ),
+        WrongAnswer(
+            "one position too many",
+            "The distance is the difference of the two positions; a key at the query's own "
+            "position has the distance 0.",
+            lambda q, distance, base: _look_back(q, distance + 1, base),
+        ),
+        WrongAnswer(
+            "one speed for all pairs",
+            "Each pair turns by a speed of its own, so each has to be brought back by its own "
+            "angle.",
+            _by_rotation(_pairwise(angles=lambda p, d, b, t: p.to(t)[:, None].expand(-1, d // 2))),
+        ),
+    ),
+    spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the text leaves the dtype open"),
 )

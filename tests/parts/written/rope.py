@@ -212,6 +212,20 @@ def exponentials_without_a_shift(q, k, v, position_ids):
     return e / e.sum(-1, keepdim=True) @ v
 
 
+def key_by_complex_numbers(q, distance, base):
+    theta = base ** (-torch.arange(0, len(q), 2, dtype=q.dtype) / len(q))
+    z = torch.complex(q[::2], q[1::2]) * torch.exp(1j * distance * theta)
+    return torch.view_as_real(z).flatten()
+
+
+def key_for_the_query_behind(q, distance, base):
+    return key_by_complex_numbers(q, -distance, base)
+
+
+def key_of_whole_degrees(q, distance, base):
+    return key_by_complex_numbers(q, math.radians(distance), base)
+
+
 # convert
 def to_the_other_side(weight, num_heads):
     rows = weight.unflatten(0, (num_heads, -1, 2))
@@ -407,6 +421,19 @@ WRONG = [
     Wrong("rope.attention", "masked after the softmax", masked_after_the_softmax),
     Wrong("rope.attention", "exponentials without a shift", exponentials_without_a_shift),
     Wrong(
+        "rope.look_back",
+        "turned back",
+        key_for_the_query_behind,
+        named="turned the other way",
+    ),
+    Wrong(
+        "rope.look_back",
+        "as it comes",
+        lambda q, distance, base: q + 0,
+        named="the query itself",
+    ),
+    Wrong("rope.look_back", "degrees", key_of_whole_degrees),
+    Wrong(
         "rope.to_interleaved",
         "from interleaved to halves",
         to_the_other_side,
@@ -518,6 +545,7 @@ RIGHT = [
     Right("rope.half", "a matrix for each pair", half_by_a_matrix),
     Right("rope.attention", "torch's operator", attention_of_torch),
     Right("rope.attention", "row by row", attention_row_by_row),
+    Right("rope.look_back", "complex numbers", key_by_complex_numbers),
     Right("rope.to_interleaved", "an index", converted_by_an_index),
     Right("rope.to_interleaved", "a permutation matrix", converted_by_a_product),
     Right("rope.to_interleaved", "detached", detached_and_new),
