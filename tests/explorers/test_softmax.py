@@ -171,5 +171,11 @@ def test_four_keys_from_the_right():
             limits=(0, 5),
             empty="·",
         ),
-        Bars("carried along", ["m", "s", "o", "o/s"], {"so far": [5, s, o, o / s]}, "", ""),
+        Bars(
+            "carried along",
+            ["m", "s", "o", "o/s"],
+            {"so far": [5, s, o, o / s]},
+            "a score, two sums, their ratio",
+            "number",
+        ),
     )

@@ -39,12 +39,6 @@ def cross_entropy():
             r"\operatorname{lse}": lambda z: z.logsumexp(-1)}  # fmt: skip
 
 
-def rescaled():
-    first, m = draw(4), draw(6).abs().max() + 3
-    return {**E, "s'": (first - m).exp().sum(), "s_1": (first - first.max()).exp().sum(),
-            "m_1": first.max(), "m": m}  # fmt: skip
-
-
 def double_softmax(weights):
     """The loss of torch at these weights taken for scores, for two numbers of classes."""
     made = [{**E, "d": d, **weights(d)} for d in (5, 7)]
@@ -118,7 +112,11 @@ ENTRIES: Entries = {
         "ex-softmax-cross-entropy",
         r"\sum_jq_jz_j=(1-\varepsilon)z_c+\varepsilon\operatorname{mean}(z)",
     ): Formula(smoothed),
-    ("ex-softmax-merge", "e^{m_1-m}"): Formula(rescaled, claim="s'=@0s_1"),
+    ("ex-softmax-long-row", r"\ln8"): Formula(
+        lambda: {**E, "w": torch.tensor(1.7, dtype=torch.float64)},
+        claim=r"\frac{e^{8+@0}}{e^{8+@0}+8000w}=\frac{e^8}{e^8+1000w}",
+        says=("would need a score that is",),
+    ),
     ("ex-softmax-norm", "torch.func.jacrev(lambda t: t.softmax(0))(z)"): Code(
         lambda: ({"z": SCORES}, torch.diag(P) - torch.outer(P, P)),
         ("torch.func.jacrev(lambda t: t.softmax(0))(2 * z)",),

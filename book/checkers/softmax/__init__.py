@@ -1,4 +1,4 @@
-"""The exercises of chapter 03: softmax and its backward pass, how steep it is, and its loss.
+"""The exercises of chapter 03: softmax and its backward pass, how steep it is, its loss, long rows.
 
 The oracles are torch's own operators and autograd, never the book's library. A wrong answer is the
 right computation with one part replaced, so that its line shows the mistake and nothing else.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from book.checkers.softmax.loss import CROSS_ENTROPY, DOUBLE_SOFTMAX
 from book.checkers.softmax.nats import FIRST_LOSS, PERPLEXITY
-from book.checkers.softmax.online import MERGE
-from book.checkers.softmax.weights import SOFTMAX, SOFTMAX_BACKWARD, STEEPEST
+from book.checkers.softmax.weights import LONG_ROW, SOFTMAX, SOFTMAX_BACKWARD, STEEPEST
 
 EXERCISES = {
     "softmax": SOFTMAX,
@@ -18,6 +17,6 @@ EXERCISES = {
     "cross_entropy": CROSS_ENTROPY,
     "steepest": STEEPEST,
     "softmax_backward": SOFTMAX_BACKWARD,
-    "merge": MERGE,
+    "long_row": LONG_ROW,
     "double_softmax": DOUBLE_SOFTMAX,
 }

@@ -1,4 +1,4 @@
-"""Softmax itself, its backward pass, and how steep it can be."""
+"""Softmax itself, its backward pass, how steep it can be, and what a long row does to it."""
 
 from __future__ import annotations
 
@@ -332,6 +332,52 @@ STEEPEST = number(
             "one gets the Frobenius norm, the root of the sum of all squares. For two equal "
             "leaders both are one half, and for three the Frobenius norm is larger.",
             lambda: math.sqrt(2) / 3,
+        ),
+    ],
+)
+
+
+# --- long_row -------------------------------------------------------------------------------------
+
+
+def _share_among(others: int, term: float) -> float:
+    """The share of a score of 8 among others whose exponentials are `term` on average."""
+    return math.exp(8) / (math.exp(8) + others * term)
+
+
+LONG_ROW = number(
+    "One key in a long row",
+    value=lambda: _share_among(8000, math.exp(0.5)),
+    within=0.05,
+    because="The 8,000 others add 8,000 times e to the power of one half to the denominator, and "
+    "e to the power of 8 over the whole of it is {value}.",
+    wrong=[
+        WrongNumber(
+            "the share among 1,000",
+            "With eight times as many others the denominator grows, so the share falls.",
+            lambda: _share_among(1000, math.exp(0.5)),
+        ),
+        WrongNumber(
+            "an eighth of the share among 1,000",
+            "Only the part of the denominator that the others make grows eightfold. The key's own "
+            "exponential stays.",
+            lambda: _share_among(1000, math.exp(0.5)) / 8,
+        ),
+        WrongNumber(
+            "the spread of the others left out",
+            "Scores with mean 0 have exponentials whose mean is larger than 1: the high ones count "
+            "for more than the low ones.",
+            lambda: _share_among(8000, 1.0),
+        ),
+        WrongNumber(
+            "the variance not halved",
+            "The mean of the exponentials is e to the power of half the variance.",
+            lambda: _share_among(8000, math.e),
+        ),
+        WrongNumber(
+            "equal shares",
+            "A score of 8 leads the others by far, so its share is far above one of 8,001.",
+            lambda: 1 / 8001,
         ),
     ],
 )

@@ -241,82 +241,6 @@ def logs_of_weights(logits, target, label_smoothing):
     return -(q * logs).sum() / len(target)
 
 
-# softmax.merge
-
-
-def measured_from_zero(m1, s1, o1, m2, s2, o2):
-    a, b = m1.exp(), m2.exp()
-    return (a[..., None] * o1 + b[..., None] * o2) / (a * s1 + b * s2)[..., None]
-
-
-def one_masked_row_decides(m1, s1, o1, m2, s2, o2):
-    if m1.isneginf().any():
-        return o2 / s2[..., None]
-    if m2.isneginf().any():
-        return o1 / s1[..., None]
-    m = torch.maximum(m1, m2)
-    a, b = (m1 - m).exp(), (m2 - m).exp()
-    return (a[..., None] * o1 + b[..., None] * o2) / (a * s1 + b * s2)[..., None]
-
-
-def first_maximum(m1, s1, o1, m2, s2, o2):
-    b = (m2 - m1).exp()
-    return (o1 + b[..., None] * o2) / (s1 + b * s2)[..., None]
-
-
-def not_divided(m1, s1, o1, m2, s2, o2):
-    m = torch.maximum(m1, m2)
-    return o1 * (m1 - m).exp()[..., None] + o2 * (m2 - m).exp()[..., None]
-
-
-def averages_of_averages(m1, s1, o1, m2, s2, o2):
-    m = torch.maximum(m1, m2)
-    a, b = (m1 - m).exp(), (m2 - m).exp()
-    first, second = o1 / s1[..., None], o2 / s2[..., None]
-    return (a[..., None] * first + b[..., None] * second) / (a + b)[..., None]
-
-
-def scaled_in_place(m1, s1, o1, m2, s2, o2):
-    m = torch.maximum(m1, m2)
-    a, b = (m1 - m).exp(), (m2 - m).exp()
-    o1 *= a[..., None]
-    o2 *= b[..., None]
-    return (o1 + o2) / (s1 * a + s2 * b)[..., None]
-
-
-def one_row_per_token(m1, s1, o1, m2, s2, o2):
-    m = torch.maximum(m1, m2)
-    a, b = (m1 - m).exp(), (m2 - m).exp()
-    return (a[:, None] * o1 + b[:, None] * o2) / (a * s1 + b * s2)[:, None]
-
-
-def a_large_negative_number(m1, s1, o1, m2, s2, o2):
-    m1, m2 = m1.clamp(min=-1e4), m2.clamp(min=-1e4)
-    m = torch.maximum(m1, m2)
-    a, b = (m1 - m).exp(), (m2 - m).exp()
-    return (a[..., None] * o1 + b[..., None] * o2) / (a * s1 + b * s2)[..., None]
-
-
-def chosen_by_where(m1, s1, o1, m2, s2, o2):
-    a, b = (m1 - m2).exp(), (m2 - m1).exp()
-    first = (o1 * a[..., None] + o2) / (s1 * a + s2)[..., None]
-    second = (o1 + b[..., None] * o2) / (s1 + b * s2)[..., None]
-    return torch.where((m1 > m2)[..., None], second, first)
-
-
-def shares_by_a_sigmoid(m1, s1, o1, m2, s2, o2):
-    one = torch.sigmoid(m1 + s1.log() - m2 - s2.log())[..., None]
-    first = torch.where(s1[..., None] > 0, o1 / s1[..., None], 0)
-    second = torch.where(s2[..., None] > 0, o2 / s2[..., None], 0)
-    return one * first + (1 - one) * second
-
-
-def stacked(m1, s1, o1, m2, s2, o2):
-    m, s, o = torch.stack([m1, m2]), torch.stack([s1, s2]), torch.stack([o1, o2])
-    w = torch.exp(m - m.amax(0))
-    return torch.einsum("k...,k...d->...d", w, o) / torch.sum(w * s, 0).unsqueeze(-1)
-
-
 # softmax.double_softmax
 
 
@@ -478,24 +402,6 @@ WRONG = [
         says="says neither `cross_entropy` nor `log_softmax`",
     ),
     Wrong("softmax.cross_entropy", "the sum of the rows", summed, named="sum in place of the mean"),
-    Wrong("softmax.merge", "exponents from zero", measured_from_zero, named="no common maximum"),
-    Wrong("softmax.merge", "one masked row decides for all", one_masked_row_decides),
-    Wrong(
-        "softmax.merge",
-        "from the first maximum",
-        first_maximum,
-        named="measured from the smaller maximum",
-    ),
-    Wrong("softmax.merge", "not divided", not_divided, named="not divided by the sum"),
-    Wrong("softmax.merge", "averages weighed by the maxima", averages_of_averages),
-    Wrong("softmax.merge", "the outputs are changed", scaled_in_place),
-    Wrong("softmax.merge", "one dimension of rows", one_row_per_token),
-    Wrong(
-        "softmax.merge",
-        "-1e4 for minus infinity",
-        a_large_negative_number,
-        named="a number in place of minus infinity",
-    ),
     Wrong(
         "softmax.double_softmax",
         "the floor",
@@ -535,9 +441,6 @@ RIGHT = [
     Right("softmax.softmax_backward", "dots of rows", dots_of_rows),
     Right("softmax.cross_entropy", "row by row", row_by_row),
     Right("softmax.cross_entropy", "scattered targets", logs_of_weights),
-    Right("softmax.merge", "a sigmoid", shares_by_a_sigmoid),
-    Right("softmax.merge", "stacked", stacked),
-    Right("softmax.merge", "from either maximum, chosen by where", chosen_by_where),
     Right("softmax.double_softmax", "one hundredth above the bound", by_a_range),
     Right("softmax.double_softmax", "three leads", by_three_leads),
 ]
