@@ -128,10 +128,10 @@ def test_where_a_head_looks_for_the_month():
 WORDS = ["end", "A", "B", "C", "D"]
 NEXT = {
     "": (0.02, 0.50, 0.40, 0.08, 0.00),
-    "A": (0.34, 0.05, 0.05, 0.30, 0.26),
-    "B": (0.04, 0.00, 0.00, 0.90, 0.06),
-    "C": (0.20, 0.10, 0.05, 0.05, 0.60),
-    "D": (0.90, 0.02, 0.02, 0.03, 0.03),
+    "A": (0.30, 0.10, 0.10, 0.26, 0.24),
+    "B": (0.50, 0.00, 0.00, 0.46, 0.04),
+    "C": (0.04, 0.02, 0.02, 0.02, 0.90),
+    "D": (0.97, 0.01, 0.01, 0.01, 0.00),
 }
 
 
@@ -157,6 +157,7 @@ def searched(beams, alpha):
 def test_three_prefixes_find_what_one_misses():
     score, words, probability = searched(3, 1.0)
     assert words != searched(1, 1.0)[1]
+    assert words != searched(3, 0.0)[1]
     each = [
         NEXT[before][WORDS.index(word)] for before, word in zip(("", *words), words, strict=False)
     ]

@@ -7,12 +7,11 @@ exercise.
 from __future__ import annotations
 
 from book.checkers.transformer.counting import COUNT_PARAMETERS, SHIFT_RIGHT
-from book.checkers.transformer.joints import EXACT, LEAK, LOSS
+from book.checkers.transformer.joints import EXACT, LOSS, PENALTY
 from book.checkers.transformer.layers import DECODER_LAYER, ENCODER_LAYER
 from book.checkers.transformer.writing import GREEDY
 
 EXERCISES = {
-    "leak": LEAK,
     "encoder_layer": ENCODER_LAYER,
     "decoder_layer": DECODER_LAYER,
     "count_parameters": COUNT_PARAMETERS,
@@ -20,4 +19,5 @@ EXERCISES = {
     "loss": LOSS,
     "greedy": GREEDY,
     "exact": EXACT,
+    "penalty": PENALTY,
 }

@@ -13,42 +13,7 @@ from torch import Tensor
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 from book.checkers.questions import WrongNumber, choice, number
 
-# --- leak -----------------------------------------------------------------------------------------
-
-LEAK = number(
-    "The loss of a leak",
-    value=lambda: math.log(1000) / 20,
-    within=0.02,
-    because="Nineteen of the twenty tokens stand in the input one place further on and cost "
-    "nothing. The last has to be guessed, which costs ln 1000 = 6.91, and the mean is {value}.",
-    wrong=[
-        WrongNumber(
-            "the loss of guessing",
-            "All but the last can be read off: without the mask every place sees the whole input.",
-            lambda: math.log(1000),
-        ),
-        WrongNumber(
-            "no loss at all",
-            "The last token is the one that the shift drops: it stands in no input.",
-            lambda: 0.0,
-        ),
-        WrongNumber(
-            "as in the run above",
-            "There the vocabulary had 50 tokens and a sequence ten.",
-            lambda: math.log(50) / 10,
-        ),
-        WrongNumber(
-            "in bits",
-            "The loss is in nats, with the natural logarithm.",
-            lambda: math.log2(1000) / 20,
-        ),
-        WrongNumber(
-            "the sum instead of the mean",
-            "One place pays 6.91 nats, and the loss is the mean over twenty places.",
-            lambda: math.log(1000) / 19,
-        ),
-    ],
-)
+# --- exact and penalty ----------------------------------------------------------------------------
 
 EXACT = choice(
     "Its own mistakes",
@@ -67,10 +32,61 @@ EXACT = choice(
         ),
         "D": (
             "independent characters",
-            "Mistakes are not spread evenly over the dates, and anyway both ways have the same "
-            "first mistakes.",
+            "The ten places are not equally hard. The product of their own shares is smaller than "
+            "the power of the mean, and both ways have the same first mistakes.",
         ),
     },
+)
+
+# The table of the chapter: log-probabilities of the two outputs, and their tokens with the end.
+SHORT, LONG = math.log(0.40 * 0.50), math.log(0.40 * 0.46 * 0.90 * 0.97)
+
+
+def _change(short: float, long: float) -> float:
+    """The α at which both scores are equal, for penalties with these bases."""
+    return math.log(LONG / SHORT) / math.log(long / short)
+
+
+PENALTY = number(
+    "Where the output changes",
+    value=lambda: _change((5 + 2) / 6, (5 + 4) / 6),
+    within=0.02,
+    because="At α = {value} both outputs have the same score: (9/7)^α equals the ratio of their "
+    "log-probabilities, ln 0.161 / ln 0.200 = 1.137.",
+    wrong=[
+        WrongNumber(
+            "the next step of the slider",
+            "There the long output has already won. The change lies between two steps.",
+            lambda: 0.6,
+        ),
+        WrongNumber(
+            "the step before",
+            "There the short output still wins. The change lies between two steps.",
+            lambda: 0.3,
+        ),
+        WrongNumber(
+            "the end token not counted",
+            "The lengths are 2 and 4: the end token is one of the tokens.",
+            lambda: _change((5 + 1) / 6, (5 + 3) / 6),
+        ),
+        WrongNumber(
+            "divided by the length alone",
+            "The penalty is the power of (5 + length) / 6, not of the length.",
+            lambda: _change(2, 4),
+        ),
+        WrongNumber(
+            "the ratio of the probabilities",
+            "What is divided by the penalty is the log-probability.",
+            lambda: (SHORT - LONG) / math.log(9 / 7),
+        ),
+        WrongNumber(
+            "one beam",
+            "With one beam the search never sees B; there the change comes later.",
+            lambda: (
+                math.log(math.log(0.5 * 0.26 * 0.9 * 0.97) / math.log(0.5 * 0.3)) / math.log(9 / 7)
+            ),
+        ),
+    ],
 )
 
 
