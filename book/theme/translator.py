@@ -22,6 +22,8 @@ ONE_COLOR = dict.fromkeys(["s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl"]
 ONE_COLOR |= dict.fromkeys(["mi", "mf", "mb", "mh", "mo"], "m")
 # An image that is no wider can be read in the column of a phone; others are moved sideways there.
 FITS = 500
+# A wider one is moved sideways, unless it is so tall that it is large enough at that width.
+TALL = 0.75
 # A formula in a line, and the signs that touch it: browsers would break the line between them.
 _BEFORE = re.compile(r"[(“]$")
 _AFTER = re.compile(r"^[-,.;:?!)’”]+")
@@ -50,6 +52,8 @@ class Translator(HTML5Translator):
             node.attributes.pop(name, None)
         if 0 < width <= FITS:
             node["classes"] = [*node["classes"], "tp-fits"]
+        elif height > TALL * width > 0:
+            node["classes"] = [*node["classes"], "tp-tall"]
         start = len(self.body)
         super().visit_image(node)
         made = "".join(self.body[start:])

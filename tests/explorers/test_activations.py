@@ -75,32 +75,37 @@ def test_above_one_the_maximum_is_another_function():
 def test_softplus_by_hand_overflows_in_half_precision():
     half = np.float16
     sizes = 10 ** (np.arange(-16, 17) / 4)
+    near = sizes[:, None] * 10 ** (np.arange(16) / 64)
     # The smallest number of this dtype whose power of e is none.
     with np.errstate(over="ignore", invalid="ignore"):
         numbers = np.arange(0, 0x7C00, dtype=np.uint16).view(half)
         breaks = float(numbers[np.isinf(np.exp(numbers))][0])
-        x = sizes.astype(half)
+        x = near.astype(half)
         power = np.exp(x)
         value = np.log(half(1) + power)
         slope = half(1) / (half(1) + power) * power
     exact = x.astype(float)
-    title = {"xscale": "log", "yscale": "log"}
 
-    def seen(right, mine):
-        mine = np.where(np.isfinite(mine), mine.astype(float), np.nan)
-        return {"exact": np.maximum(right, 1e-6), "by hand": np.maximum(mine, 1e-6)}
+    def off(mine, right):
+        share = np.abs(mine.astype(float) / right - 1).max(1)
+        return np.where(np.isfinite(share), share.clip(4 * 2.0**-10), np.nan)
 
+    value, slope = off(value, np.logaddexp(0, exact)), off(slope, 1 / (1 + np.exp(-exact)))
     return Seen(
         says(
-            "softplus by hand in float16: the value breaks at x = {}, the slope breaks at x = {}",
-            *(breaks, breaks),
+            "softplus by hand in float16: the value is off by up to {} of itself near |x| = {} "
+            "and breaks at x = {}; the slope is off by up to {} of itself near |x| = {} and "
+            "breaks at x = {}",
+            *(value[4], 0.001, breaks, slope[4], 0.001, breaks),
         ),
-        *(
-            Lines(name, sizes, curves, "|x|", "size, at least 1e-6", **title)
-            for name, curves in {
-                "size of the value": seen(np.logaddexp(0, exact), value),
-                "size of the slope": seen(1 / (1 + np.exp(-exact)), slope),
-            }.items()
+        Lines(
+            "error as a share of the exact number",
+            sizes,
+            {"value": value, "slope": slope},
+            "|x|",
+            "error, at least 4 rounding steps",
+            xscale="log",
+            yscale="log",
         ),
     )
 

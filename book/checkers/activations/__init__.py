@@ -1,12 +1,12 @@
-"""The exercises of chapter 06: stable forms, derivatives, and dead units.
+"""The exercises of chapter 06: stable forms, derivatives, and units that die.
 
 The oracles are torch's own operators and autograd, never the book's library.
 """
 
 from __future__ import annotations
 
-from book.checkers.activations.numbers import DIFFER, GAIN
-from book.checkers.activations.relu import DEAD_UNITS, LEAKY_RELU
+from book.checkers.activations.numbers import DIFFER, GAIN, LEAK
+from book.checkers.activations.relu import LEAKY_RELU
 from book.checkers.activations.smooth import GELU_GRAD, SOFTPLUS, SWISH_BACKWARD, TANH
 
 EXERCISES = {
@@ -16,6 +16,6 @@ EXERCISES = {
     "gelu_grad": GELU_GRAD,
     "differ": DIFFER,
     "swish_backward": SWISH_BACKWARD,
+    "leak": LEAK,
     "gain": GAIN,
-    "dead_units": DEAD_UNITS,
 }

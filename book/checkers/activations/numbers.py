@@ -1,11 +1,11 @@
-"""Numbers: where two forms of GELU differ, and what a gain does to gradients."""
+"""Questions: where two forms of GELU differ, what a leak saves, and what a gain does."""
 
 from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
 
-from book.checkers.questions import WrongNumber, number
+from book.checkers.questions import WrongNumber, choice, number
 
 
 def _largest_difference() -> float:
@@ -42,6 +42,32 @@ DIFFER = number(
             lambda: 0.0,
         ),
     ],
+)
+
+LEAK = choice(
+    "Does a leak keep units alive?",
+    right="C",
+    because=(
+        "On average nearly as many end there. A leak leaves such a unit a gradient, but one that "
+        "is a hundred times smaller, and in these runs it does not bring the unit back."
+    ),
+    tempting={
+        "A": (
+            "any gradient brings a unit back",
+            "A gradient does pass, but a hundredth of what passes on the right. Count the units "
+            "whose pre-activations are negative at every input.",
+        ),
+        "B": (
+            "some come back",
+            "In some of the five networks there are fewer than with ReLU, in others more. Take "
+            "the mean of all five.",
+        ),
+        "D": (
+            "nothing stops the fall",
+            "A unit far on the left is nearly flat, so it is hardly pushed on. Count in all five "
+            "networks.",
+        ),
+    },
 )
 
 GAIN = number(

@@ -192,36 +192,6 @@ def leaky_in_place(x, negative_slope):
 
 
 # dead units
-def first_dimension(pre):
-    return int((pre <= 0).all(0).sum())
-
-
-def almost_nothing_passes(pre):
-    flat = F.relu(pre).flatten(0, -2)
-    return int((flat.sum(0) < 1e-6).sum())
-
-
-def by_the_mean(pre):
-    return int((pre.flatten(0, -2).mean(0) <= 0).sum())
-
-
-def in_each_sequence(pre):
-    return int((pre <= 0).all(-2).sum())
-
-
-def in_some_sequence(pre):
-    dead = (pre <= 0).all(-2)
-    return int(dead.flatten(0, -2).any(0).sum() if pre.dim() == 3 else dead.sum())
-
-
-def tokens_that_are_dead(pre):
-    return int((pre <= 0).all(-1).sum())
-
-
-def dead_units_as_a_tensor(pre):
-    return (pre <= 0).flatten(0, -2).all(0).sum()
-
-
 WRONG = [
     Wrong(
         "activations.tanh",
@@ -401,39 +371,6 @@ WRONG = [
         ),
         named="a maximum or a minimum, by the slope",
     ),
-    Wrong(
-        "activations.dead_units",
-        "the first dimension alone",
-        first_dimension,
-        named="only the first dimension reduced",
-    ),
-    Wrong(
-        "activations.dead_units",
-        "less than 1e-6 passes",
-        almost_nothing_passes,
-        named="a threshold in place of zero",
-    ),
-    Wrong("activations.dead_units", "by the mean", by_the_mean, named="negative on average"),
-    Wrong("activations.dead_units", "once for each sequence", in_each_sequence),
-    Wrong(
-        "activations.dead_units",
-        "dead in some sequence",
-        in_some_sequence,
-        named="silent in some sequence",
-    ),
-    Wrong(
-        "activations.dead_units",
-        "dead tokens",
-        tokens_that_are_dead,
-        named="silent tokens in place of silent units",
-    ),
-    Wrong("activations.dead_units", "as a tensor", dead_units_as_a_tensor),
-    Wrong(
-        "activations.dead_units",
-        "negative only",
-        lambda pre: int((pre < 0).flatten(0, -2).all(0).sum()),
-        named="zero taken for alive",
-    ),
 ]
 
 
@@ -514,15 +451,6 @@ def leaky_by_masked_fill(x, negative_slope):
     return x.mul(torch.full_like(x, negative_slope).masked_fill(x > 0, 1))
 
 
-def dead_units_by_loops(pre):
-    columns = pre.reshape(-1, pre.shape[-1]).T.tolist()
-    return sum(all(z <= 0 for z in column) for column in columns)
-
-
-def dead_units_by_amax(pre):
-    return torch.count_nonzero(pre.amax(tuple(range(pre.dim() - 1))) <= 0).item()
-
-
 RIGHT = [
     Right("activations.tanh", "two sides that are clamped", tanh_by_where),
     Right("activations.tanh", "clamped where the result is 1", clamped_where_it_is_one),
@@ -536,6 +464,4 @@ RIGHT = [
     Right("activations.swish_backward", "y and its own derivative", swish_backward_by_silu),
     Right("activations.leaky_relu", "a line and a relu", leaky_by_relu),
     Right("activations.leaky_relu", "a factor for each entry", leaky_by_masked_fill),
-    Right("activations.dead_units", "lists", dead_units_by_loops),
-    Right("activations.dead_units", "the largest of each unit", dead_units_by_amax),
 ]
