@@ -1459,10 +1459,11 @@ LEFT_BY_EPS = number(
 # --- scale ----------------------------------------------------------------------------------------
 
 SCALE = choice(
-    "A network with LayerNorm, and large weights",
+    "Networks with LayerNorm, and large or small weights",
     right="C",
     because="The weights have to move as far as they are large to change the function as much, and "
-    "the gradient that moves them is smaller by the same factor.",
+    "the gradient that moves them is larger the smaller they are. So a step is a ninth of what it "
+    "should be for the large ones, and about 200 times as much for the small ones.",
     tempting={
         "A": (
             "the same function learns the same",
@@ -1476,9 +1477,15 @@ SCALE = choice(
             "stretched, so a change of the weights counts by its share in them.",
         ),
         "D": (
-            "large weights explode",
+            "large weights explode, small ones vanish",
             "So they do without a norm. LayerNorm divides by the size of its input, so the rows "
             "have the same size whatever the weights are.",
+        ),
+        "E": (
+            "the smaller the weights, the faster",
+            "A smaller weight does change by a larger share in each step, and that helps as long "
+            "as the steps were too short. By how much does the share grow if the weights are "
+            "divided by fourteen and their gradient is multiplied by it?",
         ),
     },
 )

@@ -62,7 +62,6 @@ LAST_PARTS = [
 FURTHER = "Further"  # folded: what only a specialist wants; before the questions or at the end
 # Every cell of the book whose output no run is compared with. Each prints timings.
 NOT_COMPARED = {
-    ("02_map", "timing"),
     ("03_softmax", "timing"),
     ("04_embeddings", "timing"),
     ("06_activations", "timing"),
@@ -77,6 +76,7 @@ NOT_COMPARED = {
     ("16_cost", "timing"),
     ("16_cost", "timing-compiled"),
     ("16_cost", "timing-claims"),
+    ("16_cost", "timing-roofline"),
     ("18_training", "timing"),
 }
 EXPLORERS_AT_LEAST = {

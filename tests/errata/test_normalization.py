@@ -345,6 +345,13 @@ def test_e66_layer_norm_divides_gradients_by_the_standard_deviation():
     assert gap(slope(5 * weight), slope(weight) / 5) < 1e-12
     assert abs((slope(weight) * weight).sum()) < 1e-12
 
+    def slope_of_rows(weight):
+        leaf = rows.clone().requires_grad_()
+        loss = (F.layer_norm(leaf @ weight, (8,), eps=0.0) - target).pow(2).sum()
+        return torch.autograd.grad(loss, leaf)[0]
+
+    assert gap(slope_of_rows(5 * weight), slope_of_rows(weight)) < 1e-12
+
 
 def test_e67_the_rms_norm_of_positive_numbers_is_positive():
     x = torch.tensor([[1.0, 2.0, 3.0, 4.0]])

@@ -65,7 +65,7 @@ def test_each_case_of_the_shared_files_belongs_to_one_chapter(shared):
         if file in PARTIAL:
             assert found <= set(TOPICS)
         else:
-            assert found == {*(MISTAKEN if "errata" in file else TOPICS)}, file
+            assert found == {*TOPICS}, file
     whole = ("test_checkers.py", "test_findings.py", "test_oracles.py", "test_hints.py")
     named = [test for test in shared if "[" in test and test.split("::")[0].endswith(whole)]
     assert len(named) > 1000
