@@ -1159,8 +1159,15 @@ def _affine_map(f: Callable[[Tensor], Tensor], d_in: int, dtype: torch.dtype) ->
     return torch.stack(rows), value.detach()
 
 
-def _to_rms_norm(*model: Tensor) -> tuple[Tensor, ...]:
-    table, out_weight, out_bias, gamma, beta, in_weight, in_bias = model
+def _to_rms_norm(
+    table: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    in_weight: Tensor,
+    in_bias: Tensor,
+) -> tuple[Tensor, ...]:
     rows = F.linear(torch.eye(len(table), dtype=table.dtype), table.T)
     return (
         _centred(rows),
