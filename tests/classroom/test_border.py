@@ -93,8 +93,8 @@ def get(peer, name):
     return peer.ask({"op": "get", "name": name})
 
 
-# Exercises that hand over a model to be looked into: across the border a test's functions can be called
-# and nothing else, so that nobody looks into a test. They are for the page, and no assignment asks them.
+# Exercises that hand over a model to be looked into. Across the border a test's functions can be
+# called and nothing else, so that nobody looks into a test; so these are for the page alone.
 LOOKED_INTO = {"map.fault"}
 
 
