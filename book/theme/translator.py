@@ -14,12 +14,13 @@ from sphinx.application import Sphinx
 from sphinx.highlighting import PygmentsBridge
 from sphinx.writers.html5 import HTML5Translator
 
-# Kinds of code that keep the color of the text: names, punctuation, blanks, operators.
+# Kinds of code that keep the color of the text: names, punctuation, blanks, operators, and numbers,
+# which are known by their digits and would be every fourth element of a page.
 PLAIN = frozenset({"", "n", "p", "w", "o", "nn", "kn-w", "x", "fm", "nc-w"})
+PLAIN |= frozenset({"m", "mi", "mf", "mb", "mh", "mo"})
 # Kinds that share a color share an element: an f-string is one, not one for each of its braces.
 # Docstrings keep their own, by which they are folded.
 ONE_COLOR = dict.fromkeys(["s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl"], "s")
-ONE_COLOR |= dict.fromkeys(["mi", "mf", "mb", "mh", "mo"], "m")
 # An image that is no wider can be read in the column of a phone; others are moved sideways there.
 FITS = 500
 # A wider one is moved sideways, unless it is so tall that it is large enough at that width.
