@@ -47,10 +47,10 @@ def norm(x):
 def sizes(layers, post):
     """Root mean squares of the stream and of its gradient, by seed and sub-layer."""
     rng = torch.Generator().manual_seed(1000)
-    heads = torch.randn(32, 32, 32, generator=rng) / math.sqrt(32)
-    targets = torch.randint(0, 32, (32, 8), generator=rng)
-    found = np.zeros((2, 32, 2 * layers + 1))
-    for seed in range(32):
+    heads = torch.randn(128, 32, 32, generator=rng) / math.sqrt(32)
+    targets = torch.randint(0, 32, (128, 8), generator=rng)
+    found = np.zeros((2, 128, 2 * layers + 1))
+    for seed in range(128):
         x, matrices = drawn(seed, layers)
         stream = [x.requires_grad_()]
         for value, out, up, down in matrices:
@@ -92,6 +92,10 @@ def test_eight_layers_of_post_norm():
         "in": Text(2.5, 0.8, f"{signal[0]:.2f}"),
         "arrives": Text(7.5, 0.8, f"{gradient[0]:.2f}"),
         "starts": Text(7.5, 9.15, "1.00"),
+        # A ruler of powers of ten at the end that is arrived at.
+        "2.5 ten to -4": Segment(3.0, 8.8, 3.0, 8.3, role="quiet"),
+        "2.5 ten to 1": Segment(3.625, 8.8, 3.625, 8.55, role="quiet"),
+        "7.5 ten to -1": Segment(8.375, 1.2, 8.375, 1.45, role="quiet"),
     }
     return Seen(
         says(
@@ -186,15 +190,18 @@ def right(net, without=None):
         return (net(points, without).argmax(1) == kinds).double().mean().item()
 
 
-@check_explorer("explore-spirals", {"a block computes": "x + F(norm(x))", "blocks": "4"})
+@check_explorer(
+    "explore-spirals",
+    {"a block computes": "x + F(norm(x))", "blocks": "4", "learning rate": "0.008"},
+)
 def test_four_blocks_with_the_addition():
     nets, losses = zip(*(trained(4, True, seed) for seed in range(3)), strict=True)
     share = sum(right(net) for net in nets) / 3
     return Seen(
         says(
-            "x + F(norm(x)), {} blocks: after {} steps the three networks have training losses of "
-            "{}, {} and {}, and get {} of the training points right",
-            *(4, 150, *(curve[-1] for curve in losses), share),
+            "x + F(norm(x)), {} blocks, rate {}: after {} steps the three networks have training "
+            "losses of {}, {} and {}, and get {} of the training points right",
+            *(4, 0.008, 150, *(curve[-1] for curve in losses), share),
         ),
         picture(nets[0]),
         Lines(
@@ -213,7 +220,7 @@ def test_four_blocks_with_the_addition():
 )
 def test_one_of_sixteen_blocks_is_removed():
     net, _ = trained(16, True, 0)
-    shares = [right(net, block) for block in range(16)]
+    shares, blocks = [right(net, block) for block in range(16)], range(1, 17)
     return Seen(
         says(
             "16 blocks with the addition, without block {}: the first network gets {} of its "
@@ -221,12 +228,14 @@ def test_one_of_sixteen_blocks_is_removed():
             *(5, shares[4], float(np.median(shares))),
         ),
         picture(net, 4),
-        Bars(
+        Points(
             "right without this block",
-            [str(n) for n in range(1, 17)],
             {
-                "share": [s if k != 4 else math.nan for k, s in enumerate(shares)],
-                "the one removed": [s if k == 4 else math.nan for k, s in enumerate(shares)],
+                "share": (blocks, [s if k != 4 else math.nan for k, s in enumerate(shares)]),
+                "the one removed": (
+                    blocks,
+                    [s if k == 4 else math.nan for k, s in enumerate(shares)],
+                ),
             },
             "block removed",
             "share of points right",

@@ -71,7 +71,7 @@ ENTRIES: Entries = {
     ),
     (
         "ex-residual-paradox",
-        "10^{-14}",
+        "10^{-7}",
         r"v=\frac12",
         r"\sigma",
         r"J_\text{Norm}",

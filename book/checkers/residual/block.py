@@ -97,7 +97,9 @@ BLOCK = Exercise(
         WrongAnswer(
             "normalised stream in Pre-Norm",
             "In Pre-Norm only the sub-layer reads the normalised row. What its output is added "
-            "to is x itself, or the identity path is lost.",
+            "to is x itself, or the identity path is lost. This is none of the four pictures: in "
+            "a stack it is Post-Norm, cut half a block later, and 64 of them end with variance 2, "
+            "that of one sum.",
             lambda x, sublayer, norm, norm_first: (
                 norm(x) + sublayer(norm(x)) if norm_first else norm(x + sublayer(x))
             ),
@@ -111,8 +113,8 @@ BLOCK = Exercise(
         ),
         WrongAnswer(
             "norm inside the sum in Post-Norm",
-            "Post-Norm normalises the sum. A norm on the branch alone is another placement, "
-            "which leaves the stream as it is.",
+            "Post-Norm normalises the sum. This is the third picture, a norm on the output, which "
+            "leaves the stream as it is: each branch adds 1, and 64 of them end with variance 65.",
             lambda x, sublayer, norm, norm_first: (
                 x + sublayer(norm(x)) if norm_first else x + norm(sublayer(x))
             ),
