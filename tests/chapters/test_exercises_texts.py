@@ -53,7 +53,7 @@ def tasks(path):
             if found and "exercise" in tags(cell):
                 found[-1].stub = cell.source
                 [found[-1].name] = re.findall(r'^check\("([^"]+)"', cell.source, re.M)
-            elif found and "solution" in tags(cell) and not found[-1].solution:
+            elif found and "solution" in tags(cell):
                 found[-1].solution = cell.source
             continue
         cuts = r"^(?=```\{exercise\}|```\{solution-end\}|## )"
