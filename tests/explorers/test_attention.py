@@ -1,6 +1,7 @@
 """The explorers of chapter 5: softmax and its gradient by hand, masks by torch's own operator."""
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
@@ -455,8 +456,7 @@ def test_two_heads_by_plain_arithmetic():
         said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
         return f"{'qkv'[part]} of head {h}: {said} = {minus(str(rows[i][j]))}"
 
-    def how(i, j):
-        h, n = divmod(j, 3)
+    def how(h, i, n):
         total = sum(math.exp(q[h][i] * k[h][m]) for m in range(3))
         key = f"(−{-k[h][n]})" if k[h][n] < 0 else k[h][n]
         return f"exp({q[h][i]}·{key}) / {total:.2f} = {maps[h][i][n]:.3f}"
@@ -480,14 +480,19 @@ def test_two_heads_by_plain_arithmetic():
             limits=(-2, 10),
             role="data",
         ),
-        Grid(
-            "weights of head 0, and of head 1",
-            [maps[0][i] + maps[1][i] for i in range(3)],
-            names,
-            ["k⁰ 1", "k⁰ 2", "k⁰ 3", "k¹ 1", "k¹ 2", "k¹ 3"],
-            detail=how,
-            limits=(0, 1),
-            role="weight",
+        *(
+            Grid(
+                f"weights of head {h}",
+                maps[h],
+                names,
+                columns_of_keys,
+                detail=partial(how, h),
+                limits=(0, 1),
+                role="weight",
+            )
+            for h, columns_of_keys in enumerate(
+                (["k⁰ 1", "k⁰ 2", "k⁰ 3"], ["k¹ 1", "k¹ 2", "k¹ 3"])
+            )
         ),
         Grid(
             "means side by side, and output",
@@ -495,7 +500,7 @@ def test_two_heads_by_plain_arithmetic():
             names,
             ["z⁰", "z¹", "y₁", "y₂"],
             detail=result,
-            limits=(-2, 12),
+            limits=(-4, 12),
             role="data",
         ),
     )
