@@ -121,7 +121,7 @@ def _linked(
         done.add(term.term)
         link = nodes.reference(
             "", match[0], refuri=f"{address}#{term.anchor}", internal=True,
-            classes=["tp-term"], reftitle=f"{term.zh}: {term.text}",
+            classes=["tp-term"], reftitle=term.zh,
         )  # fmt: skip
         pieces += [nodes.Text(text[end : match.start()]), link]
         end = match.end()

@@ -17,10 +17,8 @@ from sphinx.writers.html5 import HTML5Translator
 # Kinds of code that keep the color of the text: names, punctuation, blanks, operators, and numbers,
 # which are known by their digits and would be every fourth element of a page.
 PLAIN = frozenset({"", "n", "p", "w", "o", "nn", "kn-w", "x", "fm", "nc-w"})
-PLAIN |= frozenset({"m", "mi", "mf", "mb", "mh", "mo"})
-# Kinds that share a color share an element: an f-string is one, not one for each of its braces.
-# Docstrings keep their own, by which they are folded.
-ONE_COLOR = dict.fromkeys(["s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl"], "s")
+PLAIN |= frozenset({"m", "mi", "mf", "mb", "mh", "mo", "nb", "ow", "kc", "bp"})
+PLAIN |= frozenset({"s", "s1", "s2", "sa", "se", "si", "sb", "sr", "sx", "dl"})  # so are quotes
 # An image that is no wider can be read in the column of a phone; others are moved sideways there.
 FITS = 500
 # A wider one is moved sideways, unless it is so tall that it is large enough at that width.
@@ -35,7 +33,7 @@ class CodeFormatter(HtmlFormatter):  # type: ignore[misc]
 
     def _get_css_class(self, ttype: Any) -> str:
         name = str(super()._get_css_class(ttype))
-        return "" if name in PLAIN else ONE_COLOR.get(name, name)
+        return "" if name in PLAIN else name
 
     def _wrap_pre(self, inner: Any) -> Any:
         for kind, line in super()._wrap_pre(inner):

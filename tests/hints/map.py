@@ -110,7 +110,6 @@ ENTRIES: Entries = {
     ("ex-map-fault", r"B\times S"): GIVEN,
     ("ex-map-fault", r"B\times T"): GIVEN,
     ("ex-map-fault", r"B\times T\times n_\text{vocab}"): GIVEN,
-    ("ex-map-fault", "layer(rows, memory, ...)"): LeftOut("how the layers of the model are called"),
     (
         "ex-map-decoder-parameters",
         "nn.TransformerDecoderLayer(d_model, num_heads, d_ff, bias=bias)",

@@ -96,9 +96,6 @@ ENTRIES: Entries = {
     ("ex-residual-exponent", 'drawn("scaled", L)["matrices"]', "L // 2"): LeftOut(
         "a name of what the chapter has measured, and a layer's number"
     ),
-    ("ex-residual-exponent", r"h=\operatorname{ReLU}(uW_1)"): LeftOut(
-        "names the hidden row, as before eq-last-gradient"
-    ),
     ("ex-residual-exponent", "cL^p", r"\log(cL^p)=\log c+p\log L"): Formula(
         power_law, claim=r"v=@0,\qquad @1"
     ),

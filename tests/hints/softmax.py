@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from book.checkers.softmax.loss import LOSSES
 from book.formulas.relations import Call
 
-from .texts import Code, Entries, Formula, LeftOut, draw, oracle
+from .texts import Code, Entries, Formula, draw, oracle
 
 SCORES = draw(5)
 P = SCORES.softmax(-1)
@@ -125,7 +125,6 @@ ENTRIES: Entries = {
         lambda: ({"J": jacobian(SCORES)}, torch.linalg.eigvalsh(jacobian(SCORES))[-1]),
         ("torch.linalg.matrix_norm(J)", "torch.linalg.matrix_norm(J, 1)"),
     ),
-    ("ex-softmax-norm", r"\lVert J\rVert_2"): LeftOut("names the norm that is measured"),
     ("ex-softmax-twice", r"-\ln(p_c+10^{-9})"): Formula(
         lambda: {
             "p": P,

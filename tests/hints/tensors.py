@@ -72,11 +72,6 @@ ENTRIES: Entries = {
         ),
         ("F.layer_norm(x, (64,))", "s * F.layer_norm(x, (64,))"),
     ),
-    ("ex-slip", r"\varepsilon/(2\sigma^2)"): LeftOut(
-        "the first term of a series, said to be about"
-    ),
-    ("ex-slip", r"c\,s^p", "s=1", "s=0.1"): LeftOut("what is measured, and where"),
-    ("ex-is-softmax", "-torch.inf"): LeftOut("a number that entries may be"),
     ("ex-scale", r"\operatorname{diag}(\text{rows})\,X\operatorname{diag}(\text{columns})"): (
         Formula(scaled, claim="Y=@0")
     ),
