@@ -314,8 +314,11 @@ def harm(tmp_path_factory):
         iter(cells)
         for cells in (
             printing(notebook),
-            # Figures whose axes have labels come first.
-            sorted(code(notebook, having="image/png"), key=lambda c: "xlabel" not in c.source),
+            # Figures whose plane axes have labels come first.
+            sorted(
+                code(notebook, having="image/png"),
+                key=lambda c: "xlabel" not in c.source or "3d" in c.source,
+            ),
             [cell for cell in pictures if panel_of(cell)["kind"] == "scene"],
             [cell for cell in pictures if "data" in panel_of(cell)],
             reversed(code(notebook, tag="witness")),
