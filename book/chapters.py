@@ -16,6 +16,8 @@ NOTEBOOKS = ROOT / "notebooks"
 _FENCE = re.compile(r"\s*(?P<mark>`{3,}|~{3,}|:{3,})(?P<rest>.*)")
 # The first comment of a cell tagged `library`, over as many lines as it takes.
 _LIBRARY = re.compile(r"# Library version: (?P<adds>.+(?:\n# .+)*)")
+# A section of a chapter, as the files of data name it: 08_normalization#the-formulas.
+PLACE = re.compile(r"(?P<chapter>\d\d_[a-z][a-z0-9_]*)#(?P<section>.+)")
 CHAPTER = re.compile(r"(?P<number>\d\d)_(?P<topic>[a-z][a-z0-9_]*)\.ipynb")
 
 
@@ -79,6 +81,15 @@ def library_adds(source: str) -> str | None:
     """What the first comment of a library version says that it adds; `None` without one."""
     match = _LIBRARY.match(source)
     return match and match["adds"].replace("\n# ", " ")
+
+
+@cache
+def headings(chapter: str) -> dict[str, str]:
+    """The headings of the second and third level of the chapter with this stem, by their anchors."""
+    cells = read(NOTEBOOKS / f"{chapter}.ipynb").cells
+    texts = [without_code(c.source) for c in cells if c.cell_type == "markdown"]
+    found = re.findall(r"^#{2,3} +(.+?) *$", "\n".join(texts), re.M)
+    return {slug(heading): heading.strip() for heading in found}
 
 
 def without_code(markdown: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from docutils import nodes
 
-from book.chapters import CHAPTER
+from book.chapters import PLACE
 
 GLOSSARY = Path(__file__).with_name("glossary.yml")
 PAGE = "book/pages/glossary"
@@ -52,8 +52,7 @@ def load(path: Path = GLOSSARY) -> list[Term]:
             raise ValueError(
                 f"{item.get('term', item)}: the fields must be {sorted(fields)} and also"
             )
-        chapter, _, section = item["place"].partition("#")
-        if not CHAPTER.fullmatch(f"{chapter}.ipynb") or not section:
+        if not PLACE.fullmatch(item["place"]):
             raise ValueError(f"{item['term']}: place must be like 08_normalization#derivation")
         terms.append(Term(**{**item, "also": tuple(item.get("also", ()))}))
     names = [t.term.lower() for t in terms]

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from book.chapters import CHAPTER, title
-from book.errata import headings
+from book.chapters import PLACE, headings, title
 
 QUIZ = Path(__file__).with_name("quiz.yml")
 
@@ -74,8 +73,7 @@ def _statement(item: object, position: int) -> Statement:
             raise ValueError(f"{name}: field {field!r} must be a {kind.__name__}, got {value!r}")
     if not re.fullmatch(r"[a-z0-9-]+", name):
         raise ValueError(f"{name}: field 'id' must be like glu-tokens")
-    chapter, _, section = item["place"].partition("#")
-    if not CHAPTER.fullmatch(f"{chapter}.ipynb") or not section:
+    if not PLACE.fullmatch(item["place"]):
         raise ValueError(f"{name}: field 'place' must be like 08_normalization#the-formulas")
     if not re.fullmatch(r"(?:[EP]-\d+)?", item.get("erratum", "")):
         raise ValueError(f"{name}: field 'erratum' must be like E-07, got {item['erratum']!r}")

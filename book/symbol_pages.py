@@ -19,7 +19,7 @@ from pathlib import Path
 
 from math_core import LatexError, LatexToMathML
 
-from book.chapters import chapters, read, topic
+from book.chapters import chapters, read, title, topic
 from book.formulas.reading import FormulaError
 from book.formulas.symbols import FOLDER, Meaning, Occurrence, occurrences, rows
 from book.lint import displayed
@@ -297,18 +297,11 @@ def as_markdown(folder: Path = FOLDER) -> str:
                 everywhere.setdefault(one, []).extend(here[one])
         own = [Row(one, here[one]) for one in rows(topic(path), folder) if one in here]
         if own:
-            title = f"### {path.stem[:2]} · {_title(path)}"
-            parts += [title, "\n".join(_table(own))]
+            parts += [f"### {title(path.stem)}", "\n".join(_table(own))]
     shared = [Row(one, everywhere[one]) for one in rows("common", folder) if one in everywhere]
     places = {label: path.stem[:2] for path in chapters() for label, _ in displayed(read(path))}
     whole = "\n".join(_table(shared, places))
     return "\n\n".join(["### In every chapter", whole, *parts]) + "\n"
-
-
-def _title(path: Path) -> str:
-    first = next(c.source for c in read(path).cells if c.cell_type == "markdown")
-    title = first.splitlines()[0].removeprefix("# ").strip()
-    return re.sub(r"^(?:Chapter )?\d+\s*[·:.]\s*", "", title)
 
 
 def _table(found: list[Row], places: Mapping[str, str] | None = None) -> Iterator[str]:

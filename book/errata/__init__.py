@@ -13,14 +13,13 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import nbformat
 import yaml
 
-from book.chapters import NOTEBOOKS, chapters, read, slug, title, without_code
+from book.chapters import NOTEBOOKS, chapters, headings, read, title
 
 ERRATA = Path(__file__).parent
 HEADING = "## What is often written and wrong"
@@ -174,15 +173,6 @@ def write(path: Path) -> bool:
             cell.source = text.strip("\n")
     nbformat.write(notebook, path)
     return True
-
-
-@cache
-def headings(chapter: str) -> dict[str, str]:
-    """The headings of a chapter, by their anchors."""
-    path = NOTEBOOKS / f"{chapter}.ipynb"
-    texts = [without_code(c.source) for c in read(path).cells if c.cell_type == "markdown"]
-    found = re.findall(r"^#{2,3} +(.+?) *$", "\n".join(texts), re.M)
-    return {slug(heading): heading.strip() for heading in found}
 
 
 def _cited(source: str) -> str:

@@ -14,7 +14,7 @@
   function filter(place) {
     const entries = [...document.querySelectorAll(".tp-erratum")].map((box) => ({
       section: box.closest("section"),
-      chapter: [...box.classList].find((c) => c.startsWith("tp-ch-")).slice(6),
+      chapter: chapterOf(box),
       severity: [...box.classList].find((c) => c.startsWith("tp-sev-")).slice(7),
       words: box.closest("section").textContent.toLowerCase(),
     }));
@@ -75,25 +75,31 @@
     target();
   }
 
-  // ---- quiz: a chapter's, or all; two buttons before each answer; the first choice counts
-  function quiz(place, boxes) {
-    const sections = [...new Set(boxes.map((box) => box.closest("section")))];
+  // The choice of a chapter among `sections`, a map by number; it is kept in the address. `act` follows a choice.
+  function choice(sections, act) {
     const chapter = make("select", { id: "tp-chapter" }, make("option", { value: "" }, "all chapters"));
-    for (const section of sections) {
-      const value = [...section.querySelector(".tp-quiz").classList].find((c) => c.startsWith("tp-ch-")).slice(6);
-      section.dataset.chapter = value;
+    for (const [value, section] of sections)
       chapter.append(make("option", { value }, section.querySelector("h2").firstChild.textContent.trim()));
-    }
-    const choose = () => {
-      for (const section of sections) section.hidden = chapter.value !== "" && section.dataset.chapter !== chapter.value;
-      tell();
-    };
+    chapter.value = new URLSearchParams(location.search).get("chapter") || "";
+    if (chapter.selectedIndex < 0) chapter.value = "";
     chapter.addEventListener("input", () => {
-      choose();
+      act();
       history.replaceState(null, "", location.pathname + (chapter.value ? `?chapter=${chapter.value}` : ""));
     });
+    return chapter;
+  }
+  const chapterOf = (box) => [...box.classList].find((c) => c.startsWith("tp-ch-")).slice(6);
+
+  // ---- quiz: a chapter's, or all; two buttons before each answer; the first choice counts
+  function quiz(place, boxes) {
+    const sections = new Map(boxes.map((box) => [chapterOf(box), box.closest("section")]));
+    const choose = () => {
+      for (const [value, section] of sections) section.hidden = chapter.value !== "" && value !== chapter.value;
+      tell();
+    };
+    const chapter = choice(sections, choose);
     const score = make("p", { role: "status", class: "tp-score" });
-    sections.at(-1).after(score);
+    [...sections.values()].at(-1).after(score);
     const results = new Map();
     const tell = () => {
       const asked = boxes.filter((box) => !box.closest("[hidden]"));
@@ -122,8 +128,6 @@
       answer.before(buttons);
     }
     place.append(make("label", { for: chapter.id }, "Chapter", chapter));
-    chapter.value = new URLSearchParams(location.search).get("chapter") || "";
-    if (chapter.selectedIndex < 0) chapter.value = "";
     place.hidden = false;
     choose();
   }
@@ -134,12 +138,10 @@
       box,
       section: box.closest("section"),
       fold: box.querySelector("details"),
-      chapter: [...box.classList].find((c) => c.startsWith("tp-ch-")).slice(6),
+      chapter: chapterOf(box),
     }));
     const sections = new Map(all.map((c) => [c.chapter, c.section]));
-    const chapter = make("select", { id: "tp-chapter" }, make("option", { value: "" }, "all chapters"));
-    for (const [value, section] of sections)
-      chapter.append(make("option", { value }, section.querySelector("h2").firstChild.textContent.trim()));
+    const chapter = choice(sections, () => { pile = null; show(); });
     const button = (text, act) => {
       const made = make("button", { type: "button" }, text);
       made.addEventListener("click", act);
@@ -190,15 +192,8 @@
       show();
     });
     const list = button("Show the list", () => { pile = null; show(); deal.focus(); });
-    chapter.addEventListener("input", () => {
-      pile = null;
-      show();
-      history.replaceState(null, "", location.pathname + (chapter.value ? `?chapter=${chapter.value}` : ""));
-    });
     for (const c of all) c.fold.addEventListener("toggle", () => { if (c === pile?.[0]) show(); });
     place.append(make("label", { for: chapter.id }, "Chapter", chapter), deal, turn, again, known, mix, list, told);
-    chapter.value = new URLSearchParams(location.search).get("chapter") || "";
-    if (chapter.selectedIndex < 0) chapter.value = "";
     place.hidden = false;
     show();
   }
