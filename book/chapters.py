@@ -85,7 +85,7 @@ def library_adds(source: str) -> str | None:
 
 @cache
 def headings(chapter: str) -> dict[str, str]:
-    """The headings of the second and third level of the chapter with this stem, by their anchors."""
+    """The headings of levels two and three of the chapter with this stem, by their anchors."""
     cells = read(NOTEBOOKS / f"{chapter}.ipynb").cells
     texts = [without_code(c.source) for c in cells if c.cell_type == "markdown"]
     found = re.findall(r"^#{2,3} +(.+?) *$", "\n".join(texts), re.M)
