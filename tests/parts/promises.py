@@ -6,6 +6,7 @@ the exercise: of its arguments, and of what the oracle makes of them.
 
 import functools
 import importlib
+import inspect
 import math
 import re
 import warnings
@@ -67,10 +68,29 @@ class Facts:
         return [o.values[0] for o in self.outcomes if o.error is None]
 
     def tensors(self):
-        """Every tensor among the arguments and the results."""
+        """Every tensor among the arguments and the results, and what a function is called with."""
         for given in (*self.given, *({"": r} for r in self.results())):
             for value in given.values():
                 yield from flat(value)
+        yield from self._called_with()
+
+    def _called_with(self):
+        """What the oracle calls the functions among the arguments with: they are its cases."""
+        seen = []
+
+        def recorded(function):
+            def call(*args):
+                seen.extend(t.detach() for t in flat(args))
+                return function(*args)
+
+            return call
+
+        for given in self.given:
+            if any(inspect.isfunction(v) for v in given.values()):
+                self.exercise.oracle(
+                    *(recorded(v) if inspect.isfunction(v) else v for v in given.values())
+                )
+        return seen
 
     def scalars(self):
         """Every argument that is no tensor, by its name: the values that it takes."""
