@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_parts.attention import causal_mask
-from transformer_parts.embeddings import TokenEmbedding, sinusoidal_positional_encoding
+from transformer_parts.embeddings import SinusoidalPositionalEncoding, TokenEmbedding
 from transformer_parts.feed_forward import (
     FeedForward,
     GatedFeedForward,
@@ -419,15 +419,14 @@ class DecoderOnlyTransformer(nn.Module):
     Source: chapter 15, eq-dec-block.
     """
 
-    pe: Tensor | None
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c = self.config = config
         added = c.position == "sinusoidal"
         self.embed = TokenEmbedding(c.vocab_size, c.d_model, scale=added)
-        pe = sinusoidal_positional_encoding(c.max_seq_len, c.d_model) if added else None
-        self.register_buffer("pe", pe, persistent=False)
+        self.positions = (
+            SinusoidalPositionalEncoding(c.d_model, c.max_seq_len) if added else None
+        )
         self.rope = _rotary(c) if c.position == "rope" else None
         self.layers = nn.ModuleList(DecoderBlock(c, i) for i in range(c.num_layers))
         self.norm = _norm(c) if c.norm_first else nn.Identity()
@@ -482,8 +481,8 @@ class DecoderOnlyTransformer(nn.Module):
         extra = _extra_mask(attn_mask, key_padding_mask, b, t, s)
         rows = self._positions(position_ids, key_padding_mask, past, tokens)
         x = self.embed(tokens)
-        if self.pe is not None:
-            x = x + self.pe[rows].to(x.dtype)
+        if self.positions is not None:
+            x = x + self.positions.rows(rows, x)
         rope = self._tables(rows, x.device)
         blocks: list[Any] = list(self.layers)
         masks = {  # one for each kind of layer, not for each layer
@@ -503,7 +502,10 @@ class DecoderOnlyTransformer(nn.Module):
     def new_cache(self, batch: int, max_len: int) -> Cache:
         """An empty cache for every layer, with room for `max_len` positions."""
         c, like = self.config, self.embed.weight
-        place: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
+        kind, dtype = like.device.type, like.dtype
+        if torch.is_autocast_enabled(kind):  # keys come in the dtype of its products
+            dtype = torch.get_autocast_dtype(kind)
+        place: dict[str, Any] = {"dtype": dtype, "device": like.device}
         if c.attention == "mla":
             rank, dim = c.kv_lora_rank or 0, c.d_rope
             return [

@@ -26,6 +26,7 @@ __all__ = [
     "KVCache",
     "check_cache_law",
     "GroupedQueryAttention",
+    "fit_mask",
     "kv_cache_bytes_per_token",
     "attention_intensity",
     "mha_to_gqa",
@@ -394,7 +395,7 @@ class GroupedQueryAttention(nn.Module):
             both = apply_rotary_emb(torch.cat([q, k], dim=1), *rope)
             q, k = torch.split(both, [self.num_heads, self.num_kv_heads], dim=1)
         if attn_mask is not None:
-            attn_mask = _fitting(attn_mask, (b, self.num_heads, t, s), q.dtype)
+            attn_mask = fit_mask(attn_mask, (b, self.num_heads, t, s), q.dtype)
         if cache is not None:
             k, v = cache.update(k, v)  # (B, G, S, head_dim)
         if t == 1:  # a group's queries are rows that share their keys: eq-gqa-stack
@@ -419,8 +420,22 @@ class GroupedQueryAttention(nn.Module):
         return y
 
 
-def _fitting(mask: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The mask, in `dtype` if it is added. Raises if it does not broadcast to shape."""
+def fit_mask(mask: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A mask as torch's attention wants it, or an error that says what it should be.
+
+    Args:
+        mask: boolean, True = may attend, or floating point, added to the scores.
+        shape: (B, H, T, S), to which the mask has to broadcast.
+        dtype: of the scores.
+
+    Returns:
+        The mask with two axes at least, in `dtype` if it is added.
+
+    Raises:
+        ValueError: if it does not broadcast to `shape`, or is of another kind.
+
+    Source: chapter 13, section The library version.
+    """
     sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
     if mask.dim() > 4 or any(m not in (1, n) for m, n in sizes):
         raise ValueError(

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_parts.tensors import can_read_values
+
 __all__ = [
     "rope_frequencies",
     "build_rope_cache",
@@ -232,10 +234,8 @@ def _check_positions(position_ids: Tensor, count: int) -> None:
             "position_ids must have shape (T,) or (B, T), "
             f"got {tuple(position_ids.shape)}"
         )
-    # On an accelerator a look at the numbers would wait for it; indexing checks there.
-    if position_ids.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    if position_ids.numel():
+    # Where the numbers are not to be looked at, indexing checks them.
+    if can_read_values(position_ids) and position_ids.numel():
         low, high = (int(p) for p in position_ids.aminmax())
         if low < 0 or high >= count:
             raise ValueError(
