@@ -311,6 +311,7 @@ class GroupedQueryAttention(nn.Module):
         out_bias: whether out_proj has one.
         qk_norm: normalise each head's queries and keys (RMSNorm, before the rotation).
         eps: of these two norms.
+        scale: factor on the scores; None for 1 / sqrt(head_dim).
 
     Raises:
         ValueError: if a size is less than 1, num_heads is not a multiple of
@@ -330,6 +331,7 @@ class GroupedQueryAttention(nn.Module):
         out_bias: bool = False,
         qk_norm: bool = False,
         eps: float = 1e-6,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         if min(d_model, num_heads, num_kv_heads) < 1 or num_heads % num_kv_heads:
@@ -345,7 +347,7 @@ class GroupedQueryAttention(nn.Module):
         head_dim = d_model // num_heads if head_dim is None else head_dim
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, got {head_dim}")
-        self.d_model, self.head_dim = d_model, head_dim
+        self.d_model, self.head_dim, self.scale = d_model, head_dim, scale
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.q_proj = nn.Linear(d_model, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(d_model, num_kv_heads * head_dim, bias=bias)
@@ -408,14 +410,17 @@ class GroupedQueryAttention(nn.Module):
                 shape = (*attn_mask.shape[:-3], *groups, attn_mask.shape[-1])
                 attn_mask = attn_mask.reshape(shape)
             rows = q.reshape(b, *groups, self.head_dim)
-            out = F.scaled_dot_product_attention(rows, k, v, attn_mask)
+            out = F.scaled_dot_product_attention(
+                rows, k, v, attn_mask, scale=self.scale
+            )
             out = out.reshape(b, self.num_heads, 1, self.head_dim)
         else:
             if attn_mask is None and t < s:
                 attn_mask = causal_mask(t, s, x.device)
             out = F.scaled_dot_product_attention(
-                q, k, v, attn_mask, is_causal=attn_mask is None, enable_gqa=True
-            )
+                q, k, v, attn_mask,
+                is_causal=attn_mask is None, scale=self.scale, enable_gqa=True,
+            )  # fmt: skip
         y: Tensor = self.out_proj(merge_heads(out))
         return y
 
