@@ -1,0 +1,35 @@
+"""Chapter 21: what its exercises and questions print, and from where it is known."""
+
+from .texts import Code, Entries, draw, oracle
+
+
+def full_layers():
+    """The first two full layers of a stack, by the exercise's own reference."""
+    windows = oracle("local_attention.pattern")(9, 2, 300, 3 * 300 + 6 * 2)
+    return [n for n, window in enumerate(windows) if window is None]
+
+
+def numbers_of_tile(b=144):
+    """Scores of a tile, and with them the four blocks of rows, entry by entry."""
+    scores = draw(b, b).numel()
+    return scores, scores + sum(draw(b, 128).numel() for _ in range(4))
+
+
+ENTRIES: Entries = {
+    ("ex-local-pattern", "every - 1"): Code(
+        lambda: ({"every": 3}, full_layers()[0]), ("every", "every + 1")
+    ),
+    ("ex-local-pattern", "2 * every - 1"): Code(
+        lambda: ({"every": 3}, full_layers()[1]), ("2 * every", "2 * (every - 1)")
+    ),
+    ("ex-local-tile", "b * b"): Code(
+        lambda: ({"b": 144}, numbers_of_tile()[0]), ("2 * b * b", "b * (b + 1) / 2")
+    ),
+    ("ex-local-tile", "b * b + 512 * b"): Code(
+        lambda: ({"b": 144}, numbers_of_tile()[1]), ("b * b + 384 * b", "b * b + 128 * b")
+    ),
+    ("ex-local-lost", "length - 1 - n"): Code(
+        lambda: ({"length": 9, "n": 2}, list(reversed(range(9))).index(2)),
+        ("length - n", "n", "length - 2 - n"),
+    ),
+}
