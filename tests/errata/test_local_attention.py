@@ -11,7 +11,7 @@ def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_e141_tiles_are_exact_and_a_window_is_not():
+def test_e144_tiles_are_exact_and_a_window_is_not():
     for seed in range(5):
         q, k, v = draw(3, 64, 8, seed=seed)
         full = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -22,7 +22,7 @@ def test_e141_tiles_are_exact_and_a_window_is_not():
         assert (near - full).abs().max() > 0.1
 
 
-def test_e142_three_windows_of_four_reach_ten_tokens():
+def test_e145_three_windows_of_four_reach_ten_tokens():
     x = draw(30, 3).requires_grad_()
     stream = x
     for _ in range(3):
@@ -33,7 +33,7 @@ def test_e142_three_windows_of_four_reach_ten_tokens():
     assert reached == 10
 
 
-def test_e143_tiles_compute_as_much_forwards_and_more_backwards():
+def test_e146_tiles_compute_as_much_forwards_and_more_backwards():
     q, k, v = (draw(24, 8, seed=i).requires_grad_() for i in range(3))
 
     def counted(compute):
@@ -49,7 +49,7 @@ def test_e143_tiles_compute_as_much_forwards_and_more_backwards():
     assert tiles[1] / plain[1] == 5 / 4
 
 
-def test_e144_a_mask_before_the_cap_hides_nothing():
+def test_e147_a_mask_before_the_cap_hides_nothing():
     scores, hidden = torch.zeros(1, 2), torch.tensor([[False, True]])
     before = soft_cap(scores.masked_fill(hidden, -torch.inf), 2.0).softmax(-1)
     after = soft_cap(scores, 2.0).masked_fill(hidden, -torch.inf).softmax(-1)
