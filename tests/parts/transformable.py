@@ -12,9 +12,11 @@ from transformer_parts import (
     attention,
     decoder,
     embeddings,
+    experts,
     feed_forward,
     inside,
     kv_cache,
+    local_attention,
     long_context,
     mla,
     normalization,
@@ -106,6 +108,11 @@ def reference():
     return whole.ReferenceTransformer(11, table, 2, 1, 1, 12)
 
 
+def mixture(**options):
+    options = {"activation": "silu", **options}
+    return lambda: experts.MixtureOfExperts(experts.Router(8, 4, 2), 12, **options)
+
+
 def norm_inputs(b, t):
     return draw(b, t, 8), draw(b, t, 8), draw(8)
 
@@ -176,6 +183,19 @@ MODULES = [
         lambda: mla.MultiHeadLatentAttention(8, 2, 4, 4, 4, 6, 4),
         turned,
     ),
+    Part("experts.Router", lambda: experts.Router(8, 4, 2), rows),
+    Part(
+        "experts.Router, groups and a correction",
+        lambda: experts.Router(
+            8, 8, 2, scores="sigmoid", num_groups=4, top_groups=2, best_in_group=2, correction=True
+        ),
+        rows,
+    ),
+    Part("experts.MixtureOfExperts", mixture(), rows),
+    Part("experts.MixtureOfExperts, inputs scaled", mixture(scale_input=True, bias=True), rows),
+    Part(
+        "experts.MixtureOfExperts, clamped", mixture(activation="clamped_swiglu", bias=True), rows
+    ),
     Part("decoder.DecoderBlock", lambda: decoder.DecoderBlock(LLAMA), turned),
     Part("decoder.DecoderOnlyTransformer", model(num_kv_heads=1, tie_embeddings=True), tokens),
     Part("decoder.DecoderOnlyTransformer, sinusoids", model(position="sinusoidal"), tokens),
@@ -188,6 +208,16 @@ _ACTIVATIONS = [
     for name in activations.__all__
 ]
 _HALF = lambda t: t[None].repeat(2, 1)  # noqa: E731
+
+# Chapter 21's tiles count what they move, and differentiate by hand, once and backwards.
+COUNTS = "no: it counts what it moves"
+BY_HAND = {
+    "compile": COUNTS,
+    "export": COUNTS,
+    "vmap": "no: its backward pass is by hand",
+    "vmap(grad)": "no: its backward pass is by hand",
+    "jvp": "no: it has a backward pass only",
+}
 
 FUNCTIONS = [
     function("tensors.hadamard", tensors.hadamard, lambda b, t: (draw(b, t, 8), draw(8))),
@@ -331,6 +361,31 @@ FUNCTIONS = [
         lambda x: decoder.next_token_probs(x, 0.7, top_k=5, top_p=0.9, min_p=0.01),
         rows,
     ),
+    function("experts.clamped_swiglu", experts.clamped_swiglu, lambda b, t: rows(b, t) * 2),
+    function("experts.expert_load", lambda c: experts.expert_load(c, 11), tokens),
+    function(
+        "experts.load_balancing_loss",
+        experts.load_balancing_loss,
+        lambda b, t: (draw(t, 11).softmax(-1), torch.randint(0, 11, (t, 2))),
+    ),
+    function("experts.router_z_loss", experts.router_z_loss, rows),
+    function("local_attention.soft_cap", lambda x: local_attention.soft_cap(x, 5.0), rows),
+    function(
+        "local_attention.sink_attention",
+        local_attention.sink_attention,
+        lambda b, t: (*qkv(b, t), draw(2)),
+    ),
+    function(
+        "local_attention.tiled_attention",
+        lambda q, k, v: local_attention.tiled_attention(q, k, v, True, block_size=(2, 3)),
+        qkv,
+        cannot=BY_HAND,
+    ),
+    function(
+        "local_attention.merge_partials",
+        local_attention.merge_partials,
+        lambda b, t: (draw(3, b, t, 4), draw(3, b, t)),
+    ),
     function("inside.previous_token_score", inside.previous_token_score, probs),
     function(
         "inside.induction_score",
@@ -364,6 +419,9 @@ ELSEWHERE = {
     "rope": "rope_frequencies build_rope_cache rotation_matrix interleaved_to_half_permutation",
     "long_context": "ntk_aware_base dynamic_ntk_base yarn_mscale yarn_frequencies alibi_slopes "
     "alibi_bias",
+    "experts": "Routing update_correction load_hf_experts",
+    "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
+    "SlowMemory",
     "kv_cache": "KVCache check_cache_law kv_cache_bytes_per_token attention_intensity",
     "mla": "LatentCache mla_cache_elements mla_attention_flops",
     "decoder": "RopeScaling ModelConfig Cache generate from_pretrained_config load_hf_state_dict",
