@@ -262,6 +262,7 @@ def test_a_part_under_every_transformation(name):
     part, found = PARTS[name], {}
     tried = {k: v for k, v in TRANSFORMATIONS.items() if part in MODULES or k not in OF_MODULES}
     for kind, transformation in tried.items():
+        there = None
         with warnings.catch_warnings(), contextlib.ExitStack() as stack:
             warnings.simplefilter("ignore")
             if kind in part.cannot:
