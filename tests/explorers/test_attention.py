@@ -116,7 +116,7 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
 
     def how(i, j):
         if j > i:
-            return f"'{words[j]}' comes after '{words[i]}': weight 0."
+            return "in the future: weight 0"
         return (
             f"exp({scores[i][j]:.2f}) = {math.exp(scores[i][j]):.2f}, of {sums[i]:.2f} in its row."
         )
@@ -226,13 +226,17 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
     ]
     seen = [[scores[i][j] if j <= i else math.nan for j in range(5)] for i in range(5)]
 
+    def marked(rows):
+        # The row of 'her' has an arrow before it.
+        return [[-1 if i == 2 else math.nan, *row] for i, row in enumerate(rows)]
+
     def score(i, j):
         products = " + ".join(f"{a}·{b}" for a, b in zip(asks[i], offers[j], strict=True))
-        late = f"'{words[j]}' comes after '{words[i]}': no score."
+        late = "in the future: no score"
         return f"({products}) / 2 = {scores[i][j]:g}" if j <= i else late
 
     def weight(i, j):
-        late = f"'{words[j]}' comes after '{words[i]}': weight 0."
+        late = "in the future: weight 0"
         return f"exp({scores[i][j]:g}) / {sums[i]:.2f} = {weights[i][j]:.2f}" if j <= i else late
 
     return Seen(
@@ -243,29 +247,27 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
         ),
         Grid(
             "scores",
-            seen,
+            marked(seen),
             words,
-            words,
-            text="{:.1f}",
-            detail=score,
+            ["row", *words],
+            text=lambda v: "→" if v < 0 else f"{v:.1f}",
+            detail=lambda i, j: score(i, j - 1) if j else "",
             xlabel="key",
             ylabel="query",
             limits=(0, 4),
             role="key",
         ),
         weights_of(
-            [[w if j <= i else math.nan for j, w in enumerate(r)] for i, r in enumerate(weights)],
-            *(words, words, weight),
+            marked(
+                [
+                    [w if j <= i else math.nan for j, w in enumerate(r)]
+                    for i, r in enumerate(weights)
+                ]
+            ),
+            *(words, ["row", *words], lambda i, j: weight(i, j - 1) if j else ""),
             title="weights: each row sums to 1",
+            text=lambda v: "→" if v < 0 else f"{v:.2f}",
             sets=lambda i, j: {"row": words[i]},
-        ),
-        Grid(
-            "weights of the token",
-            [weights[2][:3] + [math.nan] * 2],
-            ["token"],
-            words,
-            limits=(0, 1),
-            role="weight",
         ),
     )
 
@@ -349,6 +351,14 @@ def test_the_gradients_of_three_scores_by_autograd():
     out = (leaves[0] @ query.detach()).softmax(0) @ leaves[1]
     handed = torch.cat([t.T for t in torch.autograd.grad(out[1], leaves)]).tolist()
 
+    to_query = [[s * key[c] + 0.0 for s, key in zip(ds, KEYS, strict=True)] for c in (0, 1)]
+    assert np.allclose([sum(row) for row in to_query], query.grad)
+
+    def to_the_query(i, j):
+        if j == 3:
+            return minus(" + ".join(f"{number:.3f}" for number in to_query[i]))
+        return minus(f"ds {ds[j]:.3f} · key {KEYS[j][i]:g} = {to_query[i][j]:.3f}")
+
     def to_rows(i, j):
         by = ("q 2", "q 1", "dO 0", "dO 1")[i]
         factor = f"ds {ds[j]:.3f}" if i < 2 else f"weight {w[j]:.3f}"
@@ -376,11 +386,6 @@ def test_the_gradients_of_three_scores_by_autograd():
             [[*w, 1.0]],
             ["weight"],
             columns,
-            detail=lambda i, j: (
-                f"the softmax of the scores gives key {j + 1} {w[j]:.3f}"
-                if j < 3
-                else "the shares sum to 1"
-            ),
             limits=(0, 1),
             role="weight",
         ),
@@ -394,7 +399,16 @@ def test_the_gradients_of_three_scores_by_autograd():
             role="gradient",
         ),
         Grid(
-            "from there to the keys and the values",
+            "from there to the query",
+            [[*row, sum(row)] for row in to_query],
+            ["dQ, first", "dQ, second"],
+            columns,
+            detail=to_the_query,
+            diverging=True,
+            role="gradient",
+        ),
+        Grid(
+            "to the keys and the values",
             handed,
             ["dK, first", "dK, second", "dV, first", "dV, second"],
             ["1", "2", "3"],
@@ -472,7 +486,7 @@ def test_two_heads_by_plain_arithmetic():
 
     def projected(i, j):
         if j < 2:
-            return f"feature {j + 1} of {names[i]}"
+            return ""
         part, h = (j - 2) % 3, (j - 2) // 3
         factors = columns[part][h].replace(" + ", "·").split("·")
         said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
@@ -512,11 +526,20 @@ def test_two_heads_by_plain_arithmetic():
             role="weight",
         ),
         Grid(
-            "its means side by side, and its output",
-            [ends],
+            "its means side by side",
+            [ends[:2]],
             ["token 2"],
-            ["z⁰", "z¹", "y₁", "y₂"],
+            ["z⁰", "z¹"],
             detail=result,
+            limits=(-4, 12),
+            role="data",
+        ),
+        Grid(
+            "times the output matrix",
+            [ends[2:]],
+            ["token 2"],
+            ["y₁", "y₂"],
+            detail=lambda i, j: result(i, j + 2),
             limits=(-4, 12),
             role="data",
         ),
