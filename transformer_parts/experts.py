@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_parts.tensors import can_read_values
+
 __all__ = [
     "Routing",
     "Router",
@@ -122,7 +124,7 @@ class Router(nn.Module):
         self.d_model, self.num_experts, self.top_k = d_model, num_experts, top_k
         self.norm_topk, self.scale = norm_topk, scale
         self.num_groups, self.top_groups = num_groups, top_groups
-        self.best_in_group, self._score = best_in_group, _SCORES[scores]
+        self.best_in_group, self.scores = best_in_group, scores
         self.weight = nn.Parameter(torch.empty(num_experts, d_model))
         nn.init.normal_(self.weight, std=d_model**-0.5)
         self.bias = nn.Parameter(torch.zeros(num_experts)) if bias else None
@@ -135,8 +137,11 @@ class Router(nn.Module):
         exact = torch.promote_types(x.dtype, torch.float32)
         bias = None if self.bias is None else self.bias.to(exact)
         rows = x.reshape(-1, self.d_model).to(exact)
-        logits = F.linear(rows, self.weight.to(exact), bias)  # (N, E)
-        scores = self._score(logits)
+        # Autocast would choose in half precision, where experts tie.
+        kind = "cpu" if x.is_meta else x.device.type
+        with torch.autocast(kind, enabled=False):
+            logits = F.linear(rows, self.weight.to(exact), bias)  # (N, E)
+        scores = _SCORES[self.scores](logits)
         chosen = self._wanted(logits, scores).topk(self.top_k, dim=-1).indices
         weights = scores.gather(-1, chosen)  # (N, top_k)
         if self.norm_topk:
@@ -151,7 +156,7 @@ class Router(nn.Module):
             wanted = scores + self.correction
         if self.top_groups == self.num_groups:
             return wanted
-        groups = wanted.view(len(wanted), self.num_groups, -1)
+        groups = wanted.view(wanted.shape[0], self.num_groups, -1)
         value = groups.topk(self.best_in_group, dim=-1).values.sum(-1)
         kept = value.topk(self.top_groups, dim=-1).indices
         closed = torch.ones_like(value, dtype=torch.bool).scatter(-1, kept, False)
@@ -243,7 +248,7 @@ class MixtureOfExperts(nn.Module):
             raise ValueError("shared_gate=True needs a shared expert, got shared=None")
         d_model, num_experts = router.d_model, router.num_experts
         self.router, self.scale_input, self.shared = router, scale_input, shared
-        self._gate = _GATES[activation]
+        self.activation = activation
         self.w_in = nn.Parameter(torch.empty(num_experts, 2 * d_ff, d_model))
         self.w_down = nn.Parameter(torch.empty(num_experts, d_model, d_ff))
         for w in (self.w_in, self.w_down):  # as nn.Linear does
@@ -262,12 +267,13 @@ class MixtureOfExperts(nn.Module):
         _check_features(x, self.router.d_model)
         rows = x.reshape(-1, x.shape[-1])  # (N, d_model)
         weights, chosen, *_ = self.router(rows) if routing is None else routing
-        if len(chosen) != len(rows):
+        if chosen.shape[0] != rows.shape[0]:
             raise ValueError(
-                f"routing is of {len(chosen)} tokens, but x, {tuple(x.shape)}, "
-                f"has {len(rows)}"
+                f"routing is of {chosen.shape[0]} tokens, but x, {tuple(x.shape)}, "
+                f"has {rows.shape[0]}"
             )
-        y = self._routed(rows, weights, chosen)
+        seen = can_read_values(chosen) or chosen.is_cuda
+        y = (self._routed if seen else self._everywhere)(rows, weights, chosen)
         if self.shared is not None:
             always = self.shared(rows)
             if self.shared_gate is not None:
@@ -310,7 +316,30 @@ class MixtureOfExperts(nn.Module):
     ) -> Tensor:
         """One expert on its rows, (n, d_model) -> (n, d_model)."""
         gate, up = F.linear(x, w_in, b_in).chunk(2, dim=-1)
-        return F.linear(self._gate(gate, up), w_down, b_down)
+        return F.linear(_GATES[self.activation](gate, up), w_down, b_down)
+
+    def _everywhere(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        """What `_routed` gives, by every expert on every token.
+
+        For where nobody can look which experts were chosen: compiled, exported, under
+        `torch.func`, on `meta`.
+        """
+        none = x.new_zeros(x.shape[0], self.router.num_experts)
+        used = none.scatter(1, chosen, 1.0)[..., None]  # (N, E, 1)
+        share = none.to(weights.dtype).scatter_add(1, chosen, weights)[..., None]
+        rows = x[:, None, :]  # (N, 1, d_model)
+        if self.scale_input:
+            rows = (rows * share).to(x.dtype)
+        rows = rows.expand(-1, self.router.num_experts, -1)
+        hidden = torch.einsum("ned,efd->nef", rows, self.w_in)
+        if self.b_in is not None:
+            hidden = hidden + self.b_in
+        gate, up = hidden.chunk(2, dim=-1)
+        bent = _GATES[self.activation](gate, up)
+        out = torch.einsum("nef,edf->ned", bent, self.w_down)
+        if self.b_down is not None:
+            out = out + self.b_down
+        return (out * (used if self.scale_input else share)).sum(1).to(x.dtype)
 
 
 # From notebooks/20_experts.ipynb#when-all-want-the-same
@@ -325,12 +354,15 @@ def expert_load(chosen: Tensor, num_experts: int) -> Tensor:
     Raises:
         ValueError: if an expert is not from 0 to num_experts - 1.
     """
-    if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < num_experts:
-        raise ValueError(
-            f"chosen must hold experts from 0 to {num_experts - 1}, got "
-            f"{int(chosen.min())} to {int(chosen.max())}"
-        )
-    return chosen.flatten().bincount(minlength=num_experts)
+    if chosen.numel() and can_read_values(chosen):
+        low, high = (int(expert) for expert in chosen.aminmax())
+        if low < 0 or high >= num_experts:
+            raise ValueError(
+                f"chosen must hold experts from 0 to {num_experts - 1}, "
+                f"got {low} to {high}"
+            )
+    pairs = chosen.flatten()
+    return pairs.new_zeros(num_experts).scatter_add(0, pairs, torch.ones_like(pairs))
 
 
 def load_balancing_loss(scores: Tensor, chosen: Tensor) -> Tensor:
@@ -348,7 +380,7 @@ def load_balancing_loss(scores: Tensor, chosen: Tensor) -> Tensor:
 
     Source: Fedus et al. 2022, eq. 4 to 6; chapter on experts, eq-moe-balance.
     """
-    if scores.dim() != 2 or chosen.dim() != 2 or len(scores) != len(chosen):
+    if scores.dim() != 2 or chosen.dim() != 2 or scores.shape[0] != chosen.shape[0]:
         raise ValueError(
             "scores and chosen must be (N, E) and (N, top_k), "
             f"got {tuple(scores.shape)} and {tuple(chosen.shape)}"

@@ -8,17 +8,18 @@ from transformer_parts.experts import MixtureOfExperts, Router
 F64 = torch.float64
 
 
-def gradient(logits, top_k):
-    """Of renormalised weights, for some upstream gradient."""
+def gradient(logits, top_k, renormalise=True):
+    """Of the weights, for some upstream gradient."""
     leaf = logits.clone().requires_grad_()
     chosen = leaf.topk(top_k).indices
     weights = leaf.softmax(-1)[chosen]
-    weights = weights / weights.sum()
+    if renormalise:
+        weights = weights / weights.sum()
     (found,) = torch.autograd.grad(weights, leaf, torch.tensor([3.0, -1.0], dtype=F64)[:top_k])
     return found, chosen
 
 
-def test_e140_only_the_chosen_logits_have_a_gradient():
+def test_e140_the_others_are_never_heard():
     logits = torch.tensor([0.3, 2.0, -1.0, 1.5, 0.1], dtype=F64)
     two, chosen = gradient(logits, 2)
     others = [i for i in range(5) if i not in chosen.tolist()]
@@ -29,6 +30,10 @@ def test_e140_only_the_chosen_logits_have_a_gradient():
     one, _ = gradient(logits, 1)
     assert len(one) == 5
     assert one.abs().max() < 1e-15
+    plain, _ = gradient(logits, 2, renormalise=False)
+    assert plain.abs().min() > 0.01
+    number = plain[others] / logits.softmax(-1)[others]
+    assert number.max() - number.min() < 1e-15
 
 
 def test_e141_eight_times_seven_is_not_the_number_of_parameters():

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from book.explorer import Bars, Box, Grid, Lines, Scene, Segment, Text
+from book.explorer import Bars, Box, Grid, Scene, Segment, Text
 from book.own.experts import rows, train
 from transformer_parts.experts import MixtureOfExperts, Router
 
@@ -53,7 +53,7 @@ def test_eight_words_that_are_pushed_to_a():
             *(16, *held.values(), 3, over),
         ),
         Scene(
-            "a fuller box has more weight; above the line it is dropped",
+            "a stronger color is more weight; above the line it is dropped",
             shapes,
             xlim=(0, 4),
             ylim=(-0.9, 8.1),
@@ -111,7 +111,7 @@ def test_three_tokens_and_three_experts():
             [[t for t, _ in pairs], [i for _, i in pairs], [gates[t][i] for t, i in pairs],
              out, weighted],
             ["token", "expert", "weight", "output", "weighted"],
-            [f"pair {k}" for k in range(1, 7)],
+            [f"place {k}" for k in range(1, 7)],
             text="{:g}", limits=(0, 200),
         ),
         Grid(
@@ -156,16 +156,19 @@ def test_sixteen_tokens_of_qwen3():
     size = read(16) * one
     batches = np.array([2**k for k in range(10)])
     share = np.array([100 * read(int(b)) / 128 for b in batches])
-    here = np.where(batches == 16, share, np.nan)
     return Seen(
         says(
-            "Qwen3-{}B-A{}B, {} tokens in a step: {} of {} experts of a layer are read, {} GB, or "
-            "{} MB",
-            *(30, 3, 16, read(16), 128, size / 1e9, size / 16 / 1e6),
+            "Qwen3-{}B-A{}B, {} tokens in a step: {} of {} experts of a layer are read, {} GB in "
+            "{} bits, or {} MB",
+            *(30, 3, 16, read(16), 128, size / 1e9, 16, size / 16 / 1e6),
         ),
-        Lines(
-            "experts of a layer that are read", np.arange(10), {"of all, %": share, "here": here},
-            "tokens in a step, as a power of two", "%", ylim=(0, 102),
+        Bars(
+            "experts of a layer that are read", [str(b) for b in batches],
+            {
+                "here": np.where(batches == 16, share, 0),
+                "other steps": np.where(batches == 16, 0, share),
+            },
+            "tokens in a step", "% of all experts", ylim=(0, 102),
         ),
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Bars, Grid
+from book.explorer import Bars, Grid, Lines
 
 from .reading import Seen, check_explorer, says
 
@@ -153,7 +153,7 @@ def test_a_full_layer_between_chunks():
     share = (size / size.sum()).numpy()
     return Seen(
         says(
-            "Chunks, each third layer full of {}, {} layers: the last output depends on {} of {} "
+            "Chunks of {}, each third layer full, {} layers: the last output depends on {} of {} "
             "tokens. Those farther back than {} have {} of its squared gradient",
             *(5, 4, len(needed[-1]), 12, 4, float(share[:7].sum())),
         ),
@@ -262,18 +262,22 @@ def test_a_narrow_head_in_wide_tiles():
     scores = torch.empty(tokens, tokens, dtype=torch.float16, device="meta")
     one = torch.empty(block, head, dtype=torch.float16, device="meta").nbytes
     plain = 4 * rows.nbytes + 4 * scores.nbytes
-    tiled = 2 * tokens  # the log-sum-exps
+    sums = torch.empty(tokens, dtype=torch.float32, device="meta").nbytes  # log-sum-exps
+    tiled = sums
     for _ in range(0, tokens, block):
         tiled += one + one + 2 * rows.nbytes
-    # Q, K, V, O, the tile, and two numbers for each query, two bytes each.
-    chip = 4 * one + 2 * block * block + 2 * 2 * block
+    # Q, K and V with two bytes a number; O, the tile, and two numbers for each query with four.
+    chip = 3 * one + 2 * one + 4 * block * block + 2 * 4 * block
+    at = [2.0**n for n in range(8, 17)]
+    here = [math.nan] * 9
+    here[at.index(tokens)] = scores.nbytes / 2**10
     return Seen(
         says(
             "{} tokens, {} features, tiles of {}: the plain way moves {} MiB, tiles move {} MiB, "
-            "{} times less. Beside the inputs the plain way keeps {} MiB of scores; tiles keep "
-            "{} KiB",
+            "a ratio of {}. Beside inputs and output the large memory keeps {} MiB of scores, or "
+            "{} KiB of log-sum-exps; the chip holds {} KiB for tiles",
             *(tokens, head, block, plain / 2**20, tiled / 2**20, plain / tiled),
-            *(scores.nbytes / 2**20, chip / 2**10),
+            *(scores.nbytes / 2**20, sums / 2**10, chip / 2**10),
         ),
         Bars(
             "moved, in times of Q, K, V and O",
@@ -283,13 +287,20 @@ def test_a_narrow_head_in_wide_tiles():
             "times",
             (0, 70),
         ),
-        Bars(
-            "held at once, in KiB, as a power of ten",
-            ["plain: scores", "tiles: all"],
-            {"KiB": [math.log10(scores.nbytes / 2**10), math.log10(chip / 2**10)]},
-            "way",
-            "power of ten",
-            (0, 6),
+        Lines(
+            "KiB that are kept",
+            at,
+            {
+                "scores, written down": [2 * n * n / 2**10 for n in at],
+                "log-sum-exps, in tiles": [4 * n / 2**10 for n in at],
+                "on the chip, in tiles": [chip / 2**10] * 9,
+                "the scores chosen": here,
+            },
+            "tokens",
+            "KiB",
+            "log",
+            "log",
+            (0.5, 2e7),
         ),
     )
 

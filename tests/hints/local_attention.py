@@ -9,10 +9,11 @@ def full_layers():
     return [n for n, window in enumerate(windows) if window is None]
 
 
-def numbers_of_tile(b=144):
-    """Scores of a tile, and with them the four blocks of rows, entry by entry."""
-    scores = draw(b, b).numel()
-    return scores, scores + sum(draw(b, 128).numel() for _ in range(4))
+def numbers_of_tile(b=128):
+    """Scores of a tile, and the bytes with the four blocks of rows, entry by entry."""
+    scores, out = draw(b, b).float(), draw(b, 128).float()
+    blocks = [draw(b, 128).half() for _ in range(3)]
+    return scores.numel(), sum(t.nbytes for t in (scores, out, *blocks))
 
 
 ENTRIES: Entries = {
@@ -23,10 +24,11 @@ ENTRIES: Entries = {
         lambda: ({"every": 3}, full_layers()[1]), ("2 * every", "2 * (every - 1)")
     ),
     ("ex-local-tile", "b * b"): Code(
-        lambda: ({"b": 144}, numbers_of_tile()[0]), ("2 * b * b", "b * (b + 1) / 2")
+        lambda: ({"b": 128}, numbers_of_tile()[0]), ("2 * b * b", "b * (b + 1) / 2")
     ),
-    ("ex-local-tile", "b * b + 512 * b"): Code(
-        lambda: ({"b": 144}, numbers_of_tile()[1]), ("b * b + 384 * b", "b * b + 128 * b")
+    ("ex-local-tile", "4 * b * b + 1280 * b"): Code(
+        lambda: ({"b": 128}, numbers_of_tile()[1]),
+        ("2 * b * b + 1024 * b", "4 * b * b + 1024 * b"),
     ),
     ("ex-local-lost", "length - 1 - n"): Code(
         lambda: ({"length": 9, "n": 2}, list(reversed(range(9))).index(2)),

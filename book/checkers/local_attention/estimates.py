@@ -49,22 +49,25 @@ REACH = number(
 )
 
 CHUNK = choice(
-    "The first token of a chunk",
+    "Just behind a border",
     right="B",
-    because="Token 8 is the first of its chunk, so in this layer it sees itself alone. A token at "
-    "the end of a chunk sees four.",
+    because="Two chunks are full, so the last token is the sixth of the third chunk. In every "
+    "layer it sees tokens of this chunk alone, and so do these.",
     tempting={
         "A": (
-            "the last four tokens",
-            "That is a window. A chunk has fixed borders, and token 8 stands just behind one.",
+            "depth",
+            "More layers lengthen the reach of windows. Nothing passes the border of a chunk, in "
+            "however many layers.",
         ),
         "C": (
-            "the chunk before it too",
-            "Nothing passes the border of a chunk. The tokens 4 to 7 belong to the chunk before.",
+            "the last 8,192 tokens",
+            "That is a window. A chunk has fixed borders, and the last token stands just behind "
+            "one.",
         ),
         "D": (
-            "the whole chunk",
-            "Tokens 9 to 11 are in the same chunk, but they are in the future of token 8.",
+            "the chunk before it too",
+            "The 8,192 tokens before the border belong to the chunk before, and no layer lets the "
+            "last token see them.",
         ),
     },
 )
@@ -107,45 +110,50 @@ CACHE = number(
 )
 
 
-def _largest(room: int, width: int, blocks: int, step: int = 16) -> float:
-    """The largest size, a multiple of `step`, of which blocks and a square tile fit."""
-    sizes = range(step, 4096, step)
-    return float(max(b for b in sizes if width * (blocks * b * 128 + b * b) <= room))
+def _largest(narrow: int, wide: int, table: int = 4, step: int = 16) -> float:
+    """The largest size, a multiple of `step`, of which blocks and a tile of scores fit.
+
+    `narrow` and `wide` count the blocks of rows with two and with four bytes a number, `table` the
+    bytes of a score.
+    """
+    fits = (2 * narrow + 4 * wide) * 128
+    return float(max(b for b in range(step, 4096, step) if fits * b + table * b * b <= 228 * 1024))
 
 
 TILE = number(
     "The largest tile that fits",
-    value=lambda: _largest(192 * 1024, 2, 4),
+    value=lambda: _largest(3, 1),
     within=0.001,
-    because="Four blocks of {value} rows of 128 numbers, and {value} times {value} scores, are "
-    "94,464 numbers of the 98,304 for which there is room.",
+    because="Three blocks of {value} rows with 128 numbers of two bytes, one with numbers of four, "
+    "and {value} times {value} scores of four bytes are 229,376 bytes of the 233,472 for which "
+    "there is room.",
     wrong=[
+        WrongNumber(
+            "too little counted for the output or the scores",
+            "The output that is summed up stays on the chip until its row of tiles is done, and "
+            "its numbers have four bytes, like the scores.",
+            lambda: _largest(4, 0, table=2),
+        ),
         WrongNumber(
             "the scores alone",
             "The blocks of Q, K, V and O are on the chip too. They are larger than the tile of "
             "scores.",
-            lambda: _largest(192 * 1024, 2, 0),
+            lambda: _largest(0, 0),
         ),
         WrongNumber(
             "the scores forgotten",
             "The tile of scores is on the chip as well.",
-            lambda: float(192 * 1024 // (2 * 4 * 128) // 16 * 16),
+            lambda: _largest(3, 1, table=0),
         ),
         WrongNumber(
-            "bytes taken for numbers",
-            "192 KiB are bytes, and each number takes two.",
-            lambda: _largest(192 * 1024, 1, 4),
-        ),
-        WrongNumber(
-            "the output forgotten",
-            "The output that is summed up stays on the chip until its row of tiles is done: four "
-            "blocks, not three.",
-            lambda: _largest(192 * 1024, 2, 3),
+            "32 bits for everything",
+            "Queries, keys and values have two bytes a number.",
+            lambda: _largest(0, 4),
         ),
         WrongNumber(
             "no multiple of 16",
             "That much would fit, but asked for is a multiple of 16.",
-            lambda: 148.0,
+            lambda: _largest(3, 1, step=1),
         ),
     ],
 )

@@ -78,17 +78,17 @@ BLACK_BOXES: dict[str, tuple[Attend, int]] = {
     "a sink": (_with_a_sink, 8),
     "scores that are capped": (_with_a_cap, 8),
     "a penalty on the distance": (_with_a_penalty, 16),
+    "weights that rounding hides": (_with_a_penalty, 150),
 }  # fmt: skip
 
 
 def _lost(attend: Attend, length: int) -> list[int]:
-    q, k, v = (draw(length, 3, seed=i) for i in range(3))
-    before = attend(q, k, v)[-1]
+    q, k = (draw(length, 3, seed=i) for i in range(2))
     found = []
     for distance in range(length):
-        other = v.clone()
-        other[-1 - distance] += 1.0
-        if bool((attend(q, k, other)[-1] == before).all()):
+        alone = torch.zeros(length, 3, dtype=q.dtype)  # no other value that could round it away
+        alone[-1 - distance] = 1.0
+        if not bool(attend(q, k, alone)[-1].any()):
             found.append(distance)
     return found
 
@@ -106,20 +106,22 @@ def _probe(
     row: Callable[[Tensor], Tensor] = lambda out: out[-1],
     place: Callable[[int, int], int] = lambda distance, length: length - 1 - distance,
     distances: Callable[[int], Iterable[int]] = range,
-    limit: float = 1e-12,
+    limit: float = 0.0,
     keep: bool = False,
     clone: bool = True,
+    others: float = 0.0,
+    change: float = 10.0,
 ) -> Answer:
     """The probe in parts: which value is changed, where it is looked for, and what is reported."""
 
     def answer(attend: Attend, length: int) -> list[int]:
         q = torch.zeros(length, 3, dtype=torch.float64)
-        k, v = draw(length, 3, seed=7), draw(length, 3, seed=8)
+        k, v = draw(length, 3, seed=7), others * draw(length, 3, seed=8)
         before = row(attend(q, k, v))
         found = []
         for distance in distances(length):
             other = v.clone() if clone else v
-            other[place(distance, length)] += 10.0
+            other[place(distance, length)] += change
             moved = bool((row(attend(q, k, other)) - before).abs().max() > limit)
             if moved == keep:
                 found.append(distance)
@@ -156,6 +158,12 @@ LOST = Exercise(
             "little taken for nothing",
             "A far value with a small weight is not lost. What is lost changes nothing at all.",
             _probe(limit=0.1),
+        ),
+        WrongAnswer(
+            "a change that is rounded away",
+            "A weight of 1e-20 adds nothing to an output of 1, because the sum is rounded. Ask for "
+            "the derivative, which is the weight itself, or let all other values be 0.",
+            _probe(others=1.0, change=1.0),
         ),
         WrongAnswer(
             "the token itself left out",
