@@ -79,6 +79,7 @@ NOT_COMPARED = {
     ("16_cost", "timing-compiled"),
     ("16_cost", "timing-claims"),
     ("16_cost", "timing-roofline"),
+    ("16_cost", "timing-knee"),
     ("18_training", "timing"),
     ("20_experts", "timing"),
 }

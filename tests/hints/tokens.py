@@ -8,8 +8,6 @@ ENTRIES: Entries = {
     ("ex-tokens-merge", "a + b"): Code(
         lambda: ({"a": b"u", "b": b"g"}, b"ug"), ("b + a", "(a, b)", "a")
     ),
-    ("ex-tokens-dead", "told(300)"): LeftOut(CALLS),
-    ("ex-tokens-dead", "tokenizer(400).tokens(text)"): LeftOut(CALLS),
-    ("ex-tokens-bpb", "bigram(0)"): LeftOut(CALLS),
-    ("ex-tokens-bpb", "bigram(400)"): LeftOut(CALLS),
+    ("ex-tokens-dead", "told(300)", "tokenizer(400).tokens(text)"): LeftOut(CALLS),
+    ("ex-tokens-bpb", "bigram(0)", "bigram(400)"): LeftOut(CALLS),
 }
