@@ -202,8 +202,7 @@ class MixtureOfExperts(nn.Module):
     """A feed-forward layer of gated experts, of which each token uses a few.
 
     No token is dropped: the pairs of a token and an expert are sorted by the expert,
-        each
-    expert that was chosen computes its rows at once, and the results are added up.
+    each expert that was chosen computes its rows at once, and the results are added up.
 
     Args:
         router: who is chosen, and with which weights.

@@ -23,6 +23,7 @@ __all__ = [
     "repeat_kv",
     "causal_padding_mask",
     "padding_position_ids",
+    "check_new",
     "KVCache",
     "check_cache_law",
     "GroupedQueryAttention",
@@ -111,6 +112,26 @@ def padding_position_ids(tokens: Tensor) -> Tensor:
 
 # From notebooks/13_kv_cache.ipynb#the-plain-version
 # Library version: adds memory taken once, room, truncate and reset, and errors.
+def check_new(keys: Tensor, k: Tensor, v: Tensor) -> int:
+    """How many positions T the new `k` and `v`, each (B, G, T, head_dim), bring.
+
+    Raises:
+        ValueError: on another shape, dtype or device than those of the memory `keys`.
+
+    Source: chapter 13, eq-kv-chunk.
+    """
+    t = k.shape[2] if k.dim() == 4 else 1
+    shape = (*keys.shape[:2], t, keys.shape[3])
+    for name, x in (("k", k), ("v", v)):
+        if x.shape != shape or x.dtype != keys.dtype or x.device != keys.device:
+            raise ValueError(
+                f"{name} must be as the cache, (batch, num_kv_heads, T, head_dim) "
+                f"= {shape}, {keys.dtype} on {keys.device}, "
+                f"got {tuple(x.shape)}, {x.dtype} on {x.device}"
+            )
+    return t
+
+
 class KVCache:
     """Room for the keys and values of one layer; `update` appends, and returns all.
 
@@ -177,16 +198,7 @@ class KVCache:
             ValueError: on another shape, dtype or device than the cache's, or if there
                 is no room; the cache is then as before.
         """
-        (b, g, room, d), like = self.keys.shape, self.keys
-        t = k.shape[2] if k.dim() == 4 else 1
-        shape = (b, g, t, d)
-        for name, x in (("k", k), ("v", v)):
-            if x.shape != shape or x.dtype != like.dtype or x.device != like.device:
-                raise ValueError(
-                    f"{name} must be as the cache, (batch, num_kv_heads, T, head_dim) "
-                    f"= {shape}, {like.dtype} on {like.device}, "
-                    f"got {tuple(x.shape)}, {x.dtype} on {x.device}"
-                )
+        t, room = check_new(self.keys, k, v), self.max_len
         end = self.length + t
         if end > room:
             raise ValueError(

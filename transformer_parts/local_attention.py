@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from transformer_parts.attention import causal_mask
+from transformer_parts.kv_cache import check_new
+
 __all__ = [
     "window_mask",
     "chunk_mask",
@@ -55,9 +58,9 @@ def window_mask(
 
     Source: Jiang et al. 2023, section 2; chapter on local attention, eq-local-window.
     """
-    query, key = _places(query_len, key_len, device)
+    mask = causal_mask(query_len, key_len, device)
     _at_least_one(window=window)
-    return (key <= query) & (key > query - window)
+    return mask.triu(key_len - query_len - window + 1)
 
 
 def chunk_mask(
@@ -252,19 +255,7 @@ class RollingKVCache:
             ValueError: on another shape, dtype or device than the ring's; the cache is
                 then as before.
         """
-        (b, g, room, d), like = self.keys.shape, self.keys
-        t = k.shape[2] if k.dim() == 4 else 1
-        for name, x in (("k", k), ("v", v)):
-            if (
-                x.shape != (b, g, t, d)
-                or x.dtype != like.dtype
-                or x.device != like.device
-            ):
-                raise ValueError(
-                    f"{name} must be as the cache, (batch, num_kv_heads, T, head_dim) "
-                    f"= {(b, g, t, d)}, {like.dtype} on {like.device}, "
-                    f"got {tuple(x.shape)}, {x.dtype} on {x.device}"
-                )
+        t, room, like = check_new(self.keys, k, v), self.window, self.keys
         first = max(0, self.length - room + 1)
         slots = torch.arange(first, self.length, device=like.device) % room
         seen = torch.cat([self.keys[:, :, slots], k], 2)

@@ -386,19 +386,16 @@ class MultiHeadLatentAttention(nn.Module):
     def _mask(
         self, x: Tensor, attn_mask: Tensor | None, cache: LatentCache | None
     ) -> Tensor | None:
-        """The mask, checked before anything is computed or cached."""
-        self._check(x)
+        """The mask; it and x are checked before anything is computed or cached."""
+        if x.dim() != 3 or x.shape[-1] != self.d_model:
+            raise ValueError(
+                f"x must have shape (B, T, {self.d_model}), got {tuple(x.shape)}"
+            )
         if attn_mask is None:
             return None
         b, t, _ = x.shape
         s = t if cache is None else cache.length + t
         return fit_mask(attn_mask, (b, self.num_heads, t, s), x.dtype)
-
-    def _check(self, x: Tensor) -> None:
-        if x.dim() != 3 or x.shape[-1] != self.d_model:
-            raise ValueError(
-                f"x must have shape (B, T, {self.d_model}), got {tuple(x.shape)}"
-            )
 
     def _compress(
         self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cache: LatentCache | None

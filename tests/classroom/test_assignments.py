@@ -26,7 +26,7 @@ OWN = [n for n in SOURCES if n not in MEMORY and n != "quiz"]
 SANDBOX = [] if shutil.which("bwrap") else ["--unsafe-no-sandbox"]
 
 # Every public part of every chapter, and the question that takes it further.
-CHECKS = {"can_read_values", "fit_mask"}  # what the parts ask of their arguments
+CHECKS = {"can_read_values", "check_new", "fit_mask"}  # what the parts ask of their arguments
 COVERED = {
     "tensors": {
         "broadcast_shape": "sum_to", "hadamard": "scale_shift_backward",

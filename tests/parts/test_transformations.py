@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformable import ELSEWHERE, FUNCTIONS, MODULES
+from transformable import ELSEWHERE, FUNCTIONS, MODULES, Function
 
 from book.measured import record
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig, generate
@@ -57,7 +57,7 @@ def stacked(values):
     return tuple(stacked([v[i] for v in values]) for i in range(len(values[0])))
 
 
-def learned(part, module, args):
+def learned(module, args):
     """What to differentiate by: the parameters, or the floating-point inputs; and the function."""
     parameters = {k: v.detach() for k, v in module.named_parameters()}
     if parameters:
@@ -70,8 +70,8 @@ def _floating(value):
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def differentiable(part, module, args):
-    values, call = learned(part, module, args)
+def differentiable(module, args):
+    values, call = learned(module, args)
     leaves = {k: v.detach().clone().requires_grad_() for k, v in values.items()}
     return any(t.requires_grad for t in flat(call(leaves, args)))
 
@@ -85,7 +85,7 @@ def compiled(part):
     fast = torch.compile(module, fullgraph=True, backend="aot_eager")
     same(fast(*args), module(*args))
     values = list(module.parameters()) or [a.requires_grad_() for a in args if _floating(a)]
-    if differentiable(part, module, args):
+    if differentiable(module, args):
         want = torch.autograd.grad(loss(module(*args)), values, allow_unused=True)
         have = torch.autograd.grad(loss(fast(*args)), values, allow_unused=True)
         for a, b in zip(have, want, strict=True):
@@ -104,16 +104,12 @@ def exported(part):
     module, args = part.make().eval(), part.inputs(3, 6)
     shapes = tuple(dynamic(a) for a in args)
     program = torch.export.export(
-        module, args, dynamic_shapes=(shapes,) if _starred(module) else shapes
+        module, args, dynamic_shapes=(shapes,) if isinstance(module, Function) else shapes
     )
     run = program.module()
     for b, t in [(3, 6)] if part.fixed else [(3, 6), (2, 4), (5, 9)]:
         others = part.inputs(b, t)
         same(run(*others), module(*others))
-
-
-def _starred(module):
-    return type(module).__name__ == "Function"
 
 
 def mapped(part):
@@ -127,11 +123,11 @@ def mapped(part):
 def mapped_gradients(part):
     """vmap(grad): the gradient of each example."""
     module, several = part.make().eval(), [part.inputs(B, T) for _ in range(3)]
-    if not differentiable(part, module, several[0]):
+    if not differentiable(module, several[0]):
         return False
-    _, call = learned(part, module, several[0])
+    _, call = learned(module, several[0])
     total = lambda args, values: loss(call(values, args))  # noqa: E731
-    every = [learned(part, module, args)[0] for args in several]
+    every = [learned(module, args)[0] for args in several]
     batch = {k: torch.stack([one[k] for one in every]) for k in every[0]}
     have = vmap(grad(total, argnums=1))(stacked(several), batch)
     for i, (args, values) in enumerate(zip(several, every, strict=True)):
@@ -159,9 +155,9 @@ def ensemble(part):
 def forwards(part):
     """jvp, against the difference quotient; torch's attention has it in its plain kernel only."""
     module, args = part.make().eval(), part.inputs(B, T)
-    if not differentiable(part, module, args):
+    if not differentiable(module, args):
         return False
-    values, call = learned(part, module, args)
+    values, call = learned(module, args)
     tangent = {k: torch.randn_like(v) for k, v in values.items()}
     with sdpa_kernel(SDPBackend.MATH):
         _, have = jvp(lambda p: call(p, args), (values,), (tangent,))
@@ -212,7 +208,7 @@ def copied(part):
 def pickled(part):
     """pickle, forth and back."""
     module, args = part.make().eval(), part.inputs(B, T)
-    if _starred(module):
+    if isinstance(module, Function):
         return False  # a function is pickled by its name
     same(pickle.loads(pickle.dumps(module))(*args), module(*args))
     return True

@@ -207,7 +207,6 @@ _ACTIVATIONS = [
     function(f"activations.{name}", getattr(activations, name), rows)
     for name in activations.__all__
 ]
-_HALF = lambda t: t[None].repeat(2, 1)  # noqa: E731
 
 # Chapter 21's tiles count what they move, and differentiate by hand, once and backwards.
 COUNTS = "no: it counts what it moves"
@@ -422,7 +421,7 @@ ELSEWHERE = {
     "experts": "Routing update_correction load_hf_experts",
     "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
     "SlowMemory",
-    "kv_cache": "KVCache check_cache_law kv_cache_bytes_per_token attention_intensity",
+    "kv_cache": "KVCache check_new check_cache_law kv_cache_bytes_per_token attention_intensity",
     "mla": "LatentCache mla_cache_elements mla_attention_flops",
     "decoder": "RopeScaling ModelConfig Cache generate from_pretrained_config load_hf_state_dict",
 }
