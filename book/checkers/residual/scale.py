@@ -221,6 +221,12 @@ DEEP = number(
             lambda: float(math.ceil(math.expm1(6))),
         ),
         WrongNumber(
+            "the bound in place of the sum, rounded down",
+            "e to the power of 6, less 1, is where the logarithm reaches 6. It is a bound from "
+            "above: the sum is still below 6 there.",
+            lambda: float(math.floor(math.expm1(6))),
+        ),
+        WrongNumber(
             "a first share of 1",
             "The input has variance 1 too, so the first branch is one half of the stream, not all "
             "of it.",
