@@ -1,0 +1,113 @@
+"""Small models of each family: what Hugging Face's configuration is given beside its sizes."""
+
+MORE = {"max_position_embeddings": 48}
+LATENT = {"kv_lora_rank": 20, "q_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8,
+          "v_head_dim": 10, "head_dim": 8, "num_key_value_heads": 4}  # fmt: skip
+WINDOW = {"sliding_window": 7}
+EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2}
+LOCAL = {"num_local_experts": 6, "num_experts_per_tok": 2}
+ROUTED = {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+          "moe_intermediate_size": 20, "first_k_dense_replace": 1, "routed_scaling_factor": 1.7,
+          "n_group": 4, "topk_group": 2}  # fmt: skip
+LOCAL_FULL = {"layer_types": ["sliding_attention", "full_attention"], **WINDOW}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+        "rope_theta": 10000.0}  # fmt: skip
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 16}  # fmt: skip
+MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4,
+               "attention_multiplier": 0.2, "logits_scaling": 1.7}  # fmt: skip
+
+# case: (family, options); a case whose name is a family's has it as its family.
+CASES: dict[str, dict] = {
+    "llama": {"rope_parameters": LLAMA3},
+    "internlm3": {"bias": True, "qkv_bias": True},
+    "iquestcoder": {"mlp_bias": True},
+    "mistral": WINDOW,
+    "ministral": LOCAL_FULL,
+    "ministral3": {"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1, "mscale": 1.0,
+                                       "mscale_all_dim": 1.0, "beta_fast": 32.0,
+                                       "beta_slow": 1.0}},
+    "qwen2": {"use_sliding_window": True, **LOCAL_FULL},
+    "qwen3": {"attention_bias": True},
+    "seed_oss": {},
+    "cwm": {**LOCAL_FULL, "bos_token_id": 1, "eos_token_id": 2},
+    "arcee": {"rope_parameters": YARN},
+    "jais2": {},
+    "helium": {},
+    "ernie4_5": {"use_bias": True},
+    "smollm3": {"no_rope_layers": [1, 0]},
+    "granite": {**MULTIPLIERS, "attention_bias": True},
+    "hyperclovax": MULTIPLIERS,
+    "hunyuan_v1_dense": {},
+    "phi3": {"max_position_embeddings": 48, "original_max_position_embeddings": 12,
+             "rope_parameters": {"rope_type": "longrope", "rope_theta": 10000.0,
+                                 "partial_rotary_factor": 0.75,
+                                 "original_max_position_embeddings": 12,
+                                 "short_factor": [1.0, 1.1, 1.2, 1.4, 1.5, 1.6],
+                                 "long_factor": [1.0, 1.3, 1.9, 2.5, 3.0, 4.0]}},
+    "glm": {},
+    "glm4": {},
+    "apertus": {},
+    "nanochat": {},
+    "gemma": {},
+    "gemma2": {**LOCAL_FULL, "query_pre_attn_scalar": 11, "attn_logit_softcapping": 1.5,
+               "final_logit_softcapping": 2.0},
+    "vaultgemma": {**LOCAL_FULL, "query_pre_attn_scalar": 11, "attn_logit_softcapping": 1.5,
+                   "final_logit_softcapping": 2.0},
+    "gemma3_text": {**LOCAL_FULL, "query_pre_attn_scalar": 11},
+    "olmo": {"clip_qkv": 0.8},
+    "olmo2": {"attention_bias": True},
+    "olmo3": {**LOCAL_FULL, "rope_scaling": YARN},
+    "exaone4": LOCAL_FULL,
+    "cohere": {"use_qk_norm": True, "logit_scale": 0.3},
+    "cohere2": {**LOCAL_FULL, "logit_scale": 0.3},
+    "nemotron": {},
+    "starcoder2": WINDOW,
+    "stablelm": {"qk_layernorm": True, "use_qkv_bias": True},
+    "stablelm-parallel": {"use_parallel_residual": True},
+    "phi": {"qk_layernorm": True},
+    "persimmon": {},
+    "gpt_neox": {},
+    "gpt_neox-sequential": {"use_parallel_residual": False},
+    "gpt2": {},
+    "openai-gpt": {},
+    "gpt_bigcode": {},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "window_size": 7},
+    "gptj": {"rotary_dim": 8},
+    "codegen": {"rotary_dim": 8},
+    "opt": {"ffn_dim": 48},
+    "opt-after": {"ffn_dim": 48, "do_layer_norm_before": False},
+    "biogpt": {},
+    "bloom": {},
+    "mpt": {"max_seq_len": 48, "attn_config": {"clip_qkv": 0.8}},
+    "falcon": {},
+    "falcon-alibi": {"alibi": True, "multi_query": False, "parallel_attn": False, "bias": True},
+    "falcon-new": {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "mixtral": LOCAL,
+    "qwen2_moe": {**EXPERTS, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24},
+    "qwen3_moe": {**EXPERTS, "moe_intermediate_size": 20, "mlp_only_layers": [0],
+                  "norm_topk_prob": True},
+    "olmoe": {**EXPERTS, "clip_qkv": 0.8},
+    "flex_olmo": EXPERTS,
+    "granitemoe": {**LOCAL, **MULTIPLIERS},
+    "granitemoeshared": {**LOCAL, **MULTIPLIERS, "shared_intermediate_size": 24},
+    "gpt_oss": {**LOCAL, **LOCAL_FULL, "rope_parameters": {**YARN, "truncate": False}},
+    "llama4_text": {**LOCAL, "attention_chunk_size": 7, "no_rope_layers": [1, 0],
+                    "floor_scale": 4, "moe_layers": [1], "intermediate_size_mlp": 40},
+    "deepseek_v2": {**LATENT, **ROUTED, "topk_method": "group_limited_greedy"},
+    "deepseek_v3": {**LATENT, **ROUTED, "rope_parameters": {**YARN, "mscale": 1.0,
+                                                           "mscale_all_dim": 0.7}},
+    "glm4_moe_lite": {**LATENT, **ROUTED},
+    "youtu": LATENT,
+    "minicpm3": {**LATENT, "dim_model_base": 16},
+    "dots1": ROUTED,
+    "glm4_moe": {**ROUTED, "use_qk_norm": True},
+    "solar_open": ROUTED,
+    "exaone_moe": {**LOCAL_FULL, **EXPERTS, "moe_intermediate_size": 20, "n_group": 2,
+                   "topk_group": 1, "num_shared_experts": 1},
+}  # fmt: skip
+
+
+def family(case: str) -> str:
+    """The family of a case: its name, less what follows a hyphen."""
+    return case if case == "openai-gpt" else case.split("-")[0]
