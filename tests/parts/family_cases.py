@@ -105,6 +105,18 @@ CASES: dict[str, dict] = {
     "solar_open": ROUTED,
     "exaone_moe": {**LOCAL_FULL, **EXPERTS, "moe_intermediate_size": 20, "n_group": 2,
                    "topk_group": 1, "num_shared_experts": 1},
+    "afmoe": {**LOCAL_FULL, **EXPERTS, "moe_intermediate_size": 20, "mup_enabled": True,
+              "route_scale": 1.7, "num_dense_layers": 1},
+    "minimax_m2": LOCAL,
+    "hy_v3": {**EXPERTS, "moe_intermediate_size": 20},
+    "hunyuan_v1_moe": {"num_experts": 6, "moe_topk": 2},
+    "ernie4_5_moe": {"moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 20},
+    "granite_swa": {**LOCAL_FULL, **MULTIPLIERS, "layer_rope_theta": [100.0, 0]},
+    "granitemoe_swa": {**LOCAL_FULL, **LOCAL, **MULTIPLIERS, "shared_intermediate_size": 24,
+                       "layer_rope_theta": [100.0, 1000.0]},
+    "cohere2_moe": {**LOCAL_FULL, **EXPERTS, "logit_scale": 0.3, "num_shared_experts": 1,
+                    "shared_expert_combination_strategy": "sum"},
+    "mellum": {**LOCAL_FULL, **EXPERTS, "moe_intermediate_size": 20},
 }  # fmt: skip
 
 

@@ -35,7 +35,9 @@ def parameters(plan: Plan) -> dict[str, int]:
         'norms', 'head' (0 if it is the embedding), 'total', and 'active': of experts
         only the chosen ones.
     """
-    found = dict.fromkeys(("embedding", "attention", "feed_forward", "norms", "head"), 0)
+    found = dict.fromkeys(
+        ("embedding", "attention", "feed_forward", "norms", "head"), 0
+    )
     idle = 0
     for name, shape in _names(plan).items():
         found[_part(name)] += shape.numel()
@@ -70,7 +72,11 @@ def token_flops(plan: Plan, length: int) -> int:
     """
     p, matrices = plan, 0
     for name, shape in _names(plan).items():
-        if len(shape) < 2 or name.startswith(("embed.", "positions.")) or "norm" in name:
+        if (
+            len(shape) < 2
+            or name.startswith(("embed.", "positions."))
+            or "norm" in name
+        ):
             continue
         used = shape.numel()
         if len(shape) == 3 and p.experts:

@@ -45,7 +45,7 @@ __all__ = [
     "greedy",
 ]
 
-Cache = list[Any]
+_Cache = list[Any]
 
 # --- Parts that no other chapter needed -----------------------------------------------
 
@@ -129,9 +129,8 @@ def _norm(p: Plan, size: int | None = None) -> nn.Module:
         kind: Any = PlusOneRMSNorm if p.norm_plus_one else RMSNorm
         norm: nn.Module = kind(size, p.eps, p.norm_gain)
         return norm
-    kind = PlusOneLayerNorm if p.norm_plus_one else LayerNorm
-    norm = kind(size, p.eps, p.norm_gain, p.norm_bias)
-    return norm
+    layer = PlusOneLayerNorm if p.norm_plus_one else LayerNorm
+    return layer(size, p.eps, p.norm_gain, p.norm_bias)
 
 
 def _qk_norm(p: Plan, heads: int) -> nn.Module:
@@ -185,10 +184,10 @@ class FamilyAttention(nn.Module):
         p = self.plan
         start = 0 if cache is None else cache.length
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
-        if p.clip is not None:
-            q, k, v = (part.clamp(-p.clip, p.clip) for part in (q, k, v))
         if self.q_norm is not None and p.qk_norm_over == "all":
             q, k = self._normed(q, k)
+        if p.clip is not None:
+            q, k, v = (part.clamp(-p.clip, p.clip) for part in (q, k, v))
         q, k, v = (
             split_heads(part, heads)
             for part, heads in (
@@ -216,13 +215,14 @@ class FamilyAttention(nn.Module):
         return y
 
     def _normed(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.q_norm is not None and self.k_norm is not None
+        assert self.q_norm is not None
+        assert self.k_norm is not None
         return self.q_norm(q), self.k_norm(k)
 
     def _rotated(
         self, q: Tensor, k: Tensor, rope: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Both in one call; of a head only the first features, if the tables are short."""
+        """Both in one call; of a head the first features, if the tables are short."""
         heads, dim = [q.shape[1], k.shape[1]], 2 * rope[0].shape[-1]
         both = torch.cat([q, k], dim=1)
         turned = apply_rotary_emb(
@@ -279,9 +279,7 @@ def _mixture(p: Plan) -> MixtureOfExperts:
     options = copy.deepcopy(p.experts)
     d_ff, count, top_k = (options.pop(key) for key in ("d_ff", "count", "top_k"))
     width, activation = options.pop("shared", None), options.pop("activation")
-    of_layer = {
-        key: options.pop(key) for key in ("bias", "scale_input", "shared_gate")
-    }
+    of_layer = {key: options.pop(key) for key in ("bias", "scale_input", "shared_gate")}
     options["bias"] = options.pop("router_bias")
     router = Router(p.d_model, count, top_k, **options)
     shared = GatedFeedForward(p.d_model, width, activation) if width else None
@@ -411,7 +409,7 @@ class FamilyDecoder(nn.Module):
             self.head.weight = self.embed.weight
 
     def forward(
-        self, tokens: Tensor, cache: Cache | None = None, last_only: bool = False
+        self, tokens: Tensor, cache: _Cache | None = None, last_only: bool = False
     ) -> Tensor:
         """Logits of the newest T positions.
 
@@ -467,7 +465,7 @@ class FamilyDecoder(nn.Module):
             y = y * p.logit_scale
         return y if p.logit_cap is None else soft_cap(y, p.logit_cap)
 
-    def new_cache(self, batch: int, max_len: int) -> Cache:
+    def new_cache(self, batch: int, max_len: int) -> _Cache:
         """An empty cache for every layer, with room for `max_len` positions."""
         p, like = self.plan, self.embed.weight
         place: dict[str, Any] = {"dtype": like.dtype, "device": like.device}

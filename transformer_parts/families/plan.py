@@ -1,4 +1,4 @@
-"""What a family is made of: the data, and the plan that a configuration makes of them."""
+"""What a family is made of: its data, and the plan that a configuration gives."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Plan:
     data: dict[str, Any] = field(repr=False, compare=False)
 
 
-# --- The data -------------------------------------------------------------------------
+# --- The data -----------------------------------------------------------------------
 
 
 def _known(name: str) -> None:
@@ -249,17 +249,19 @@ def _flat(data: dict[str, Any], names: bool) -> dict[str, Any]:
     return flat
 
 
-_LAYOUT = ("fused_qkv", "fused_gate", "transposed", "stacked_transposed", "aliases",
-           "ignored", "interleaved_experts")  # fmt: skip
+_LAYOUT = (
+    "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
+    "interleaved_experts", "mla_halves", "correction_row",
+)  # fmt: skip
 
 
 def plan_differences(a: Plan, b: Plan) -> list[Difference]:
-    """The fields in which two plans differ; layers are compared as a whole."""
+    """The fields in which two plans differ; layers as a whole."""
     pairs = ((f.name, getattr(a, f.name), getattr(b, f.name)) for f in fields(Plan))
     return [Difference(*p) for p in pairs if p[0] != "data" and p[1] != p[2]]
 
 
-# --- A configuration ------------------------------------------------------------------
+# --- A configuration -----------------------------------------------------------------
 
 
 class _Values(dict[str, Any]):
@@ -271,8 +273,9 @@ class _Values(dict[str, Any]):
 
 
 _FUNCTIONS: dict[str, Any] = {
-    "__builtins__": {}, "sqrt": math.sqrt, "log": math.log, "int": int, "min": min,
-    "max": max, "bool": bool, "get": lambda table, key: (table or {}).get(key),
+    "__builtins__": {}, "sqrt": math.sqrt, "log": math.log, "int": int, "len": len,
+    "set": set, "zip": zip, "bool": bool,
+    "get": lambda table, key: (table or {}).get(key),
 }  # fmt: skip
 
 
@@ -362,7 +365,9 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
             Layer(at["kind"], per[0], per[1], bool(per[2]), bool(per[3]), per[4])
         )
     if choice["position"] != "rope":
-        layers = [Layer(x.kind, x.window, x.chunk, False, x.experts, x.d_ff) for x in layers]
+        layers = [
+            Layer(x.kind, x.window, x.chunk, False, x.experts, x.d_ff) for x in layers
+        ]
     experts = None
     if any(layer.experts for layer in layers):
         experts = _value(data["experts"], values)
@@ -383,6 +388,7 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
     choice["norms"] = tuple(choice["norms"])
     names = {key: _value(name, values) for key, name in data["names"].items()}
     data["names"] = {key: name for key, name in names.items() if name}
+    data["mla_halves"] = bool(_value(data["mla_halves"], values))
     for key in ("temperature",):
         choice[key] = tuple(choice[key]) if choice[key] else None
     return Plan(
@@ -401,9 +407,7 @@ def _lines(family: str, missing: list[str]) -> str:
     )
 
 
-def _check_activation(
-    choice: dict[str, Any], key: str, known: set[str]
-) -> list[str]:
+def _check_activation(choice: dict[str, Any], key: str, known: set[str]) -> list[str]:
     """Translate the name of an activation in place; a line if it is not known."""
     name = choice[key]
     choice[key] = _ACTIVATIONS.get(name, name)
@@ -425,8 +429,10 @@ def _rope(data: dict[str, Any], values: _Values, head_dim: int) -> Rope:
     at = _Values({**values, **{k: v for k, v in given.items() if v is not None}})
     base = float(_value(data["rope_base"], at))
     part = _value(data["rotary"], at)
-    dim = head_dim if part is None else (
-        int(head_dim * part) if isinstance(part, float) else part
+    dim = (
+        head_dim
+        if part is None
+        else (int(head_dim * part) if isinstance(part, float) else part)
     )
     kind = given.get("rope_type") or given.get("type") or "default"
     if not _value(data["rope_scaled"], at):

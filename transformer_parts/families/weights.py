@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from transformer_parts.decoder import _FLOATS, _open, _sources
 from transformer_parts.families.model import FamilyDecoder
 from transformer_parts.families.plan import Plan
+from transformer_parts.rope import convert_rope_layout
 
 __all__ = ["load_weights", "published_weights"]
 
@@ -31,13 +32,13 @@ class _Piece(NamedTuple):
     transposed: bool = False
 
 
-# --- Which rows of a fused matrix are whose ---------------------------------------------
+# --- Which rows of a fused matrix are whose ------------------------------------------
 
 
 def _by_parts(p: Plan) -> list[Tensor]:
     """All queries, all keys, all values."""
     q, kv = p.num_heads * p.head_dim, p.num_kv_heads * p.head_dim
-    return list(torch.arange(q + 2 * kv).split([q, kv, kv]))
+    return list(torch.split(torch.arange(q + 2 * kv), [q, kv, kv]))
 
 
 def _by_groups(p: Plan) -> list[Tensor]:
@@ -45,7 +46,7 @@ def _by_groups(p: Plan) -> list[Tensor]:
     n, d = p.num_heads // p.num_kv_heads, p.head_dim
     rows = torch.arange((p.num_heads + 2 * p.num_kv_heads) * d)
     groups = rows.view(p.num_kv_heads, n + 2, d)
-    return [part.reshape(-1) for part in groups.split([n, 1, 1], 1)]
+    return [part.reshape(-1) for part in torch.split(groups, [n, 1, 1], 1)]
 
 
 def _by_quarters(p: Plan) -> list[Tensor]:
@@ -58,7 +59,20 @@ _FUSED: dict[str, Callable[[Plan], list[Tensor]]] = {
     "parts": _by_parts, "groups": _by_groups, "quarters": _by_quarters,
 }  # fmt: skip
 
-# --- Every tensor of ours ---------------------------------------------------------------
+
+def _latent_rows(p: Plan, key: str) -> Tensor:
+    """For latent attention, rows whose rotated features are pairs of neighbours."""
+    assert p.mla is not None
+    turned = p.mla["qk_rope_head_dim"]
+    if key == "kv_a":
+        heads, offset = 1, p.mla["kv_lora_rank"]
+    else:
+        heads, offset = p.num_heads, p.mla["qk_nope_head_dim"]
+    rows = torch.arange(heads * (offset + turned))
+    return convert_rope_layout(rows, heads, "interleaved", turned, offset)
+
+
+# --- Every tensor of ours ------------------------------------------------------------
 
 _TOP = ("embed", "embed_norm", "positions", "norm", "head")
 _ATTENTION = {
@@ -96,6 +110,8 @@ def _pieces(ours: str, model: FamilyDecoder, given: Mapping[str, Any]) -> list[_
             heads = p.num_heads if key == "q_norm" else p.num_kv_heads
             name = f"{layer}{names[key]}.{kind}"
             return [_Piece(name.format(e=e), (e,)) for e in range(heads)]
+        if p.mla is not None and p.data["mla_halves"] and key in ("q", "q_b", "kv_a"):
+            return [_Piece(f"{layer}{names[key]}.{kind}", (), _latent_rows(p, key))]
         plain = key in ("q_norm", "k_norm", "kv_norm")
         name = f"{layer}{names[key]}.{kind}"
         return [_Piece(name, (), None, 0, transposed and not plain)]
@@ -110,8 +126,7 @@ def _of_feed_forward(
     given: Mapping[str, Any],
     transposed: bool,
 ) -> list[_Piece]:
-    p, names = model.plan, model.plan.data["names"]
-    head, kind = path[0], path[-1]
+    names, head, kind = model.plan.data["names"], path[0], path[-1]
     if head == "router":
         key = {"weight": "router", "bias": "router", "correction": "correction"}[kind]
         suffix = "" if key == "correction" else f".{kind}"
@@ -167,7 +182,9 @@ def _of_experts(
 
 def _tensors(model: FamilyDecoder) -> dict[str, Tensor]:
     """What is published of a model: parameters, each once, and corrections."""
-    found = dict(model.named_parameters())  # a tied head is its embedding
+    found: dict[str, Tensor] = dict(
+        model.named_parameters()
+    )  # a tied head is its embedding
     for name, tensor in model.named_buffers():
         if name.endswith("router.correction"):
             found[name] = tensor
@@ -309,7 +326,8 @@ def published_weights(model: FamilyDecoder) -> dict[str, Tensor]:
                 view.copy_(tensors[ours][piece.at])
             else:
                 view.index_copy_(piece.axis, piece.rows, tensors[ours][piece.at].cpu())
-        state[name] = whole
+        row = model.plan.data["correction_row"] and parts[0][0].endswith("correction")
+        state[name] = whole[None] if row else whole
     return state
 
 
