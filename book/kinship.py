@@ -72,7 +72,9 @@ FACTS = (
     "family-olmoe",
     "family-flex-olmo",
     "family-granitemoe",
+    "family-granite-swa",
     "family-granitemoeshared",
+    "family-granitemoe-swa",
     "family-gpt-oss",
     "family-llama4-text",
     "family-deepseek-v2",
@@ -84,6 +86,13 @@ FACTS = (
     "family-glm4-moe",
     "family-solar-open",
     "family-exaone-moe",
+    "family-afmoe",
+    "family-minimax-m2",
+    "family-hy-v3",
+    "family-hunyuan-v1-moe",
+    "family-ernie4-5-moe",
+    "family-cohere2-moe",
+    "family-mellum",
 )
 
 
@@ -118,3 +127,112 @@ def plan_of(family: str) -> Plan:
 def by_year() -> list[str]:
     """All families, the oldest first, in the order of the data within a year."""
     return sorted(FAMILIES, key=year)
+
+
+# ---------------------------------------------------------------- a plan in words
+
+COLUMNS = (
+    "norm", "placed", "heads", "positions", "q, k", "window", "units", "biases", "factors"
+)  # fmt: skip
+_PLACES = {
+    ("attn_in", "ffn_in"): "before",
+    ("attn_out", "ffn_out"): "after",
+    ("attn_in", "attn_out", "ffn_in", "ffn_out"): "both",
+    ("attn_sum", "ffn_sum"): "on sum",
+}
+_GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU"}
+_PLAIN = {
+    "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU", "relu2": "ReLU²", "xielu": "xIELU"
+}  # fmt: skip
+
+
+def words(plan: Plan) -> dict[str, str]:
+    """The choices of a plan, a word for each column of the table."""
+    return {
+        "norm": {"rms": "RMS", "layer": "LN"}[plan.norm],
+        "placed": "parallel" if plan.parallel else _PLACES[plan.norms],
+        "heads": _heads(plan),
+        "positions": _positions(plan),
+        "q, k": {None: "–", "rms": "RMS", "layer": "LN", "l2": "l2"}[plan.qk_norm],
+        "window": _window(plan),
+        "units": "experts" if plan.experts else (_GATED if plan.gated else _PLAIN)[plan.activation],
+        "biases": _biases(plan),
+        "factors": _factors(plan),
+    }
+
+
+def _heads(plan: Plan) -> str:
+    if plan.mla:
+        return "MLA"
+    if plan.num_kv_heads == plan.num_heads:
+        return "MHA"
+    return "MQA" if plan.num_kv_heads == 1 else "GQA"
+
+
+def _positions(plan: Plan) -> str:
+    if plan.position != "rope":
+        return {"learned": "table", "alibi": "ALiBi"}[plan.position]
+    if not all(layer.rope for layer in plan.layers):
+        return "some"
+    whole = plan.mla["qk_rope_head_dim"] if plan.mla else plan.head_dim
+    return "RoPE" if all(r.dim == whole for r in plan.ropes.values()) else "part"
+
+
+def _window(plan: Plan) -> str:
+    if any(layer.chunk for layer in plan.layers):
+        return "chunks"
+    near = sum(layer.window is not None for layer in plan.layers)
+    return "–" if near == 0 else "all" if near == len(plan.layers) else "some"
+
+
+def _biases(plan: Plan) -> str:
+    has = plan.qkv_bias, plan.out_bias, plan.mlp_bias
+    if all(has):
+        return "all"
+    return {(False,) * 3: "–", (True, False, False): "q, k, v"}.get(has, "some")
+
+
+def _factors(plan: Plan) -> str:
+    if plan.attn_cap or plan.logit_cap:
+        return "cap"
+    if plan.sinks:
+        return "sinks"
+    scaled = (plan.embed_scale, plan.residual_scale, plan.logit_scale)
+    return "–" if scaled == (1.0, 1.0, 1.0) else "scale"
+
+
+# What the table may be filtered by: the column, and the words that fit.
+FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "any part": ("norm", ("RMS", "LN")),
+    "LayerNorm": ("norm", ("LN",)),
+    "norms after the branch": ("placed", ("after", "both")),
+    "parallel branches": ("placed", ("parallel",)),
+    "as many heads of keys": ("heads", ("MHA",)),
+    "shared keys": ("heads", ("GQA", "MQA")),
+    "latent attention": ("heads", ("MLA",)),
+    "RoPE on a part": ("positions", ("part",)),
+    "layers without RoPE": ("positions", ("some",)),
+    "positions without RoPE": ("positions", ("table", "ALiBi")),
+    "QK-norm": ("q, k", ("RMS", "LN", "l2")),
+    "windows or chunks": ("window", ("all", "some", "chunks")),
+    "experts": ("units", ("experts",)),
+    "no gate": ("units", ("ReLU", "GELU", "ReLU²", "xIELU")),
+    "biases": ("biases", ("all", "some", "q, k, v")),
+    "caps, sinks or scales": ("factors", ("cap", "sinks", "scale")),
+}
+PERIODS: dict[str, range] = {
+    "any year": range(2018, 2100),
+    "to 2022": range(2018, 2023),
+    "2023 and 2024": range(2023, 2025),
+    "from 2025 on": range(2025, 2100),
+}
+
+
+def fitting(feature: str, period: str = "any year") -> list[str]:
+    """The families of a period that have a feature, the oldest first."""
+    column, good = FEATURES[feature]
+    return [
+        family
+        for family in by_year()
+        if year(family) in PERIODS[period] and words(plan_of(family))[column] in good
+    ]

@@ -53,6 +53,7 @@ SECOND_EDITION = {
     "19_inside",
     "20_experts",
     "21_local_attention",
+    "22_families",
 }
 LAST_PARTS = [
     "In real models",
