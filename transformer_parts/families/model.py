@@ -248,8 +248,8 @@ class FamilyAttention(nn.Module):
             if mask is None and 1 < t < s:
                 mask = causal_mask(t, s, q.device)
             return F.scaled_dot_product_attention(
-                q, k, v, mask, is_causal=mask is None and t > 1, scale=p.attn_scale,
-                enable_gqa=groups < heads,
+                q, k, v, mask, is_causal=bool(mask is None and t > 1),
+                scale=p.attn_scale, enable_gqa=groups < heads,
             )  # fmt: skip
         t, s, n = q.shape[2], k.shape[2], p.num_heads // p.num_kv_heads
         if mask is None:
