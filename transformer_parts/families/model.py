@@ -251,15 +251,21 @@ class FamilyAttention(nn.Module):
                 q, k, v, mask, is_causal=bool(mask is None and t > 1),
                 scale=p.attn_scale, enable_gqa=groups < heads,
             )  # fmt: skip
-        t, s, n = q.shape[2], k.shape[2], p.num_heads // p.num_kv_heads
-        if mask is None:
+        b, heads, t, d = q.shape
+        s, groups = k.shape[2], p.num_kv_heads
+        if mask is None and t > 1:
             mask = causal_mask(t, s, q.device)
-        if n > 1:
-            k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
         if self.sinks is not None:
+            if groups < heads:
+                k, v = (x.repeat_interleave(heads // groups, 1) for x in (k, v))
             return sink_attention(q, k, v, self.sinks, mask, p.attn_scale)
-        scores = soft_cap(p.attn_scale * (q @ k.mT), p.attn_cap or 1.0)
-        return scores.masked_fill(~mask, -torch.inf).softmax(-1) @ v
+        # A group's queries share their keys.
+        rows = p.attn_scale * q.reshape(b, groups, -1, d)
+        scores = soft_cap(rows @ k.mT, p.attn_cap or 1.0)
+        if mask is not None:
+            scores = scores.view(b, groups, -1, t, s).masked_fill(~mask, -torch.inf)
+        weights = scores.softmax(-1).view(b, groups, -1, s)
+        return (weights @ v).view(b, heads, t, d)
 
 
 # --- Blocks ---------------------------------------------------------------------------
