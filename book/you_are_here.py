@@ -90,6 +90,7 @@ PLACES: dict[str, Place] = {
     "local_attention": Place(
         "today", ("grouped-query attention",), "attention, over fewer keys or in tiles"
     ),
+    "families": Place("today", ("all",), "every box, and what a family puts into it"),
 }
 
 

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from book import kinship
 from book.own import own_model
+from transformer_parts import families
 from transformer_parts.attention import (
     MultiHeadAttention,
     causal_mask,
@@ -628,3 +630,38 @@ def _() -> bool:
         seen = window_mask(1, keys.shape[2], window)
         F.scaled_dot_product_attention(torch.randn(1, 1, 1, 4), keys, values, seen)
     return cache.length <= window
+
+
+# ---- 22 families
+
+
+FAMILY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "intermediate_size": 24}  # fmt: skip
+
+
+def of_family(family: str, **changes: object) -> families.FamilyDecoder:
+    return families.assemble({"model_type": family, **FAMILY, **changes})
+
+
+@statement("same-names-same-model")
+def _() -> bool:
+    one, other = of_family("llama", tie_word_embeddings=True), of_family("gemma")
+    families.load_weights(other, families.published_weights(one))
+    tokens = torch.randint(0, 20, (1, 7))
+    return close(one(tokens), other(tokens), 1e-3)
+
+
+@statement("child-by-difference")
+def _() -> bool:
+    parent, child = of_family("llama"), of_family("llama", num_key_value_heads=1)
+    narrower = 2 * 2 * 16 * (4 - 1) * 4  # layers, keys and values, width, heads, features
+    return parameters(child) == parameters(parent) - narrower
+
+
+@statement("cache-by-size")
+def _() -> bool:
+    plans = [kinship.plan_of(family) for family in ("llama", "mistral")]
+    with torch.device("meta"):
+        sizes = [parameters(families.FamilyDecoder(plan)) for plan in plans]
+    kept = [families.cache_numbers(plan, 8192) for plan in plans]
+    return abs(sizes[0] / sizes[1] - 1) < 0.1 and kept[0] == 8 * kept[1]

@@ -13,6 +13,7 @@ from transformer_parts import (
     decoder,
     embeddings,
     experts,
+    families,
     feed_forward,
     inside,
     kv_cache,
@@ -101,6 +102,20 @@ LLAMA = decoder.ModelConfig(**BASE, num_kv_heads=1)
 
 def model(**options):
     return lambda: decoder.DecoderOnlyTransformer(decoder.ModelConfig(**BASE, **options))
+
+
+FAMILY = {
+    "vocab_size": 11, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16,
+}  # fmt: skip
+
+
+def plan(name, **options):
+    return families.read_plan({"model_type": name, **FAMILY, **options})
+
+
+def family(name, **options):
+    return lambda: families.FamilyDecoder(plan(name, **options))
 
 
 def reference():
@@ -201,6 +216,21 @@ MODULES = [
     Part("decoder.DecoderOnlyTransformer, sinusoids", model(position="sinusoidal"), tokens),
     Part("decoder.DecoderOnlyTransformer, latent", model(**LATENT), tokens),
     Part("decoder.DecoderOnlyTransformer, window", model(sliding_window=3), tokens),
+]
+
+_GEMMA = plan("gemma2", sliding_window=3, attn_logit_softcapping=5.0, head_dim=4)
+MODULES += [
+    Part("families.XIELU", families.XIELU, rows),
+    Part("families.PlusOneRMSNorm", lambda: families.PlusOneRMSNorm(8), rows),
+    Part("families.PlusOneLayerNorm", lambda: families.PlusOneLayerNorm(8), rows),
+    Part(
+        "families.FamilyAttention",
+        lambda: families.FamilyAttention(_GEMMA, _GEMMA.layers[0]),
+        turned,
+    ),
+    Part("families.FamilyBlock", lambda: families.FamilyBlock(_GEMMA, _GEMMA.layers[0]), turned),
+    Part("families.FamilyDecoder", family("llama"), tokens),
+    Part("families.FamilyDecoder, capped", lambda: families.FamilyDecoder(_GEMMA), tokens),
 ]
 
 _ACTIVATIONS = [
@@ -419,6 +449,9 @@ ELSEWHERE = {
     "long_context": "ntk_aware_base dynamic_ntk_base yarn_mscale yarn_frequencies alibi_slopes "
     "alibi_bias",
     "experts": "Routing update_correction load_hf_experts",
+    "families": "FAMILIES MISSING Difference Layer Plan Rope differences family_data lineage "
+    "own_lines plan_differences read_plan ACTIVATIONS assemble greedy load_weights "
+    "published_weights cache_numbers parameters token_flops",
     "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
     "SlowMemory",
     "kv_cache": "KVCache check_new check_cache_law kv_cache_bytes_per_token attention_intensity",
