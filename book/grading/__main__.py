@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import time
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
-from book.grading import feedback, journal, leaks, notebooks, release, submissions
-from book.grading.engine import Engine, EngineError
+from book.grading import journal, leaks, notebooks, release, roster, running
+from book.grading.engine import EngineError
 
 LIMITS = {
     "cell": (30.0, "seconds for one cell of the submission"),
@@ -29,7 +26,8 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         result: int = options.run(options)
-    except (notebooks.NotebookError, EngineError, journal.BusyError, OSError) as error:
+    except (notebooks.NotebookError, roster.RosterError, EngineError, journal.BusyError,
+            OSError) as error:  # fmt: skip
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -54,8 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser(
         "grade",
         help="grade submissions; each gets a row, whatever it does",
-        description="Grade notebooks, folders with one folder or file per student, and zip files. "
-        "A run that was interrupted goes on where it was when the same command is given again.",
+        description="Grade notebooks, folders with one folder or file per student, and archives, "
+        "also as Canvas, Moodle, Blackboard and Brightspace give them. Everybody of whom there is "
+        "anything gets a row. A run that was interrupted goes on where it was when the same "
+        "command is given again.",
     )
     one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
     one.add_argument("submissions", type=Path, nargs="+")
@@ -66,6 +66,19 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--journal", type=Path, metavar="FILE",
         help="where finished rows are kept (default: beside the first output)",
+    )  # fmt: skip
+    one.add_argument(
+        "--roster", type=Path, metavar="FILE",
+        help="a table of the course (id, name, e-mail, section): who handed in nothing has a row",
+    )  # fmt: skip
+    several = one.add_mutually_exclusive_group()
+    several.add_argument(
+        "--latest", dest="which", action="store_const", const="latest", default="name",
+        help="of several notebooks of a student take the last one, not the assignment's name",
+    )  # fmt: skip
+    several.add_argument(
+        "--best", dest="which", action="store_const", const="best",
+        help="of several notebooks of a student grade all (the last five), and count the best",
     )  # fmt: skip
     one.add_argument("--afresh", action="store_true", help="grade again what was graded before")
     one.add_argument(
@@ -129,126 +142,14 @@ def _leaks(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-@dataclass
-class _Run:
-    """One run of `grade`."""
-
-    options: argparse.Namespace
-    rows: dict[str, dict[str, Any]]
-    began: float
-
-    def outputs(self) -> None:
-        """Write what is finished."""
-        o = self.options
-        feedback.write_all(list(self.rows.values()), table=o.csv, record=o.json, pages=o.feedback)
-
-
 def _grade(options: argparse.Namespace) -> int:
-    source = notebooks.only(options.source)
-    work = notebooks.assignment(source)
-    everything = submissions.find(options.submissions, work.name)
-    if not everything:
-        raise notebooks.NotebookError("there is no .ipynb or .zip file in what is to be graded")
     limits = {name: getattr(options, f"limit_{name}") for name in LIMITS}
     mode = "sandbox"
     if options.cold:
         mode = "cold"
     elif options.unsafe_no_sandbox:
         mode = "open"
-    first = options.json or options.csv or (options.feedback and options.feedback / "feedback")
-    place = options.journal or (first and first.parent / f".{first.name}.journal")
-    # Ending by a signal is an interruption like Ctrl+C.
-    signal.signal(signal.SIGTERM, _interrupted)
-    for warning in work.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    print(f"{work.name}: {len(everything)} submissions, {work.maximum:g} points")
-    if place is None:
-        return _run(options, source, everything, None, mode, limits)
-
-    def waiting() -> None:
-        print(f"Another grader works with {place}; waiting for it to finish.", flush=True)
-
-    with journal.Journal(place, waiting) as kept:
-        return _run(options, source, everything, kept, mode, limits)
-
-
-def _interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _run(
-    options: argparse.Namespace, source: Path, everything: list[submissions.Submission],
-    kept: journal.Journal | None, mode: str, limits: dict[str, Any],
-) -> int:  # fmt: skip
-    run = _Run(options, {}, time.monotonic())
-    base = journal.run_key(source, {"mode": mode, **limits})
-    keys = {s: f"{base}:{s.label}:{s.student}:{submissions.digest(s)}" for s in everything}
-    left = []
-    for one in everything:
-        known = kept.rows.get(keys[one]) if kept and not options.afresh else None
-        # A fault of the machine is not kept against the student.
-        if known and known["status"] != "error":
-            run.rows[one.label] = known
-        else:
-            left.append(one)
-    if run.rows:
-        print(f"{len(run.rows)} were finished before.")
-    by_label = {s.label: s for s in left}
-    try:
-        if left:
-            with Engine(source, mode=mode, limits=limits) as engine:
-                engine.start()
-                if not engine.contained:
-                    _say_uncontained(mode)
-                for row in engine.grade(left, options.jobs):
-                    # First: an interruption while it is being kept must not lose it here.
-                    run.rows[row["file"]] = row
-                    if kept:
-                        kept.add(keys[by_label[row["file"]]], row)
-                    _progress(row, len(run.rows), len(everything))
-    finally:
-        if run.rows:
-            run.outputs()
-    _summary(run, everything)
-    return 1 if any(r["status"] == "error" for r in run.rows.values()) else 0
-
-
-def _say_uncontained(mode: str) -> None:
-    from book.grading.sandbox import NOT_CONTAINED
-
-    print(f"warning: {NOT_CONTAINED}", file=sys.stderr)
-
-
-def _progress(row: dict[str, Any], count: int, total: int) -> None:
-    why = f"  {row['reason'].splitlines()[0][:90]}" if row["reason"] else ""
-    name = (
-        row["student"]
-        .encode(sys.stdout.encoding or "utf-8", "replace")
-        .decode(sys.stdout.encoding or "utf-8", "replace")
-    )
-    text = (
-        f"[{count}/{total}] {name}: {row['score']:g}/{row['max']:g} ({row['seconds']:.1f} s){why}"
-    )
-    # What a student wrote must not steer the terminal.
-    print("".join(c if c.isprintable() else "?" for c in text), flush=True)
-
-
-def _summary(run: _Run, everything: list[submissions.Submission]) -> None:
-    rows = list(run.rows.values())
-    seconds = time.monotonic() - run.began
-    odd = {s: sum(r["status"] == s for r in rows) for s in ("unreadable", "error")}
-    print(f"{len(rows)} of {len(everything)} graded in {seconds:.1f} s.", end="")
-    if odd["unreadable"]:
-        print(f" {odd['unreadable']} could not be read.", end="")
-    if odd["error"]:
-        print(f" {odd['error']} not graded by a fault of the grader; run it again.", end="")
-    print()
-    students = [r["student"] for r in rows]
-    if twice := sorted({s for s in students if students.count(s) > 1}):
-        print(f"Several files each from: {', '.join(twice)}. Every file has its own row.")
-    for path in (run.options.csv, run.options.json, run.options.feedback):
-        if path:
-            print(f"wrote {path}")
+    return running.run(options, mode, limits)
 
 
 def limit_names() -> list[str]:

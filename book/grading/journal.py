@@ -78,7 +78,9 @@ class Journal:
 
 
 def _sum(key: str, row: dict[str, Any]) -> str:
-    return hashlib.sha256((key + json.dumps(row, sort_keys=True)).encode()).hexdigest()[:16]
+    # A name may hold bytes that are no text.
+    told = (key + json.dumps(row, sort_keys=True)).encode(errors="surrogatepass")
+    return hashlib.sha256(told).hexdigest()[:16]
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

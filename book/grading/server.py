@@ -248,7 +248,7 @@ def _job(line: str) -> Job:
     where = asked["submission"]
     return Job(
         asked["job"],
-        Submission(where["student"], Path(where["path"]), where["member"], where["problem"]),
+        Submission(where["student"], Path(where["path"]), tuple(where["inside"]), where["problem"]),
     )
 
 

@@ -6,10 +6,11 @@ test listens, `{canary}` a file that no submission may read or change.
 
 # ruff: noqa: E501
 import json
+import tarfile
 import zipfile
 from io import BytesIO
 
-from sample import GAIN, SOFTMAX, cell, notebook, source, submission
+from sample import GAIN, SOFTMAX, notebook, source, submission
 
 # What stands in the canary file. It must never appear in a result.
 CANARY = "canary-7c41d0"
@@ -336,7 +337,22 @@ def files():
         "two files/b.ipynb": (json.dumps(submission(**WRONG)).encode(), 0, ""),
         "zip of a folder/x.zip": (zipped({"parts/parts.ipynb": right}), 10, ""),
         "not a zip/x.zip": (b"PK\x03\x04 no", 0, "not a readable zip"),
-        "empty zip/x.zip": (zipped({"readme.txt": "x"}), 0, "no notebook"),
+        "empty zip/x.zip": (zipped({"readme.txt": "x"}), 0, "no notebook found (saw: readme.txt)"),
+        "out of the zip/x.zip": (zipped({"../a.ipynb": right}), 0, "leads out of the archive"),
+        "zip in a zip/x.zip": (zipped({"y.zip": zipped({"a.ipynb": right})}), 10, ""),
+        "tar/x.tar.gz": (tarred({"hw/a.ipynb": right.encode()}), 10, ""),
+        "saved as text/a.ipynb.txt": (right.encode(), 0, "rename the file"),
+        "saved as json/a.ipynb.json": (right.encode(), 0, "rename the file"),
+        "exported/a.py": (b"x = 1", 0, "no notebook found (saw: a.py)"),
+        ".hidden/a.ipynb": (right.encode(), 10, ""),
+        "200 notebooks/x.zip": (
+            zipped({f"{n:03}.ipynb": right for n in range(199)} | {"parts.ipynb": right}),
+            10,
+            "of 200 notebooks parts.ipynb counts",
+        ),
+        "look:alike/a.ipynb": (right.encode(), 10, "looks like another one's: look_alike"),
+        "look_alike/a.ipynb": (right.encode(), 10, "looks like another one's: look:alike"),
+        "\uff1d1+1/a.ipynb": (right.encode(), 10, ""),
         "zip bomb/x.zip": (zipped({"a.ipynb": b"\0" * (310 << 20)}), 0, "larger than"),
         "200 MB/a.ipynb": ((head + "x" * (200 << 20) + tail).encode(), 10, ""),
     }
@@ -350,5 +366,11 @@ def zipped(members):
     return buffer.getvalue()
 
 
-def added(source_):
-    return cell(source_)
+def tarred(members):
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, BytesIO(data))
+    return buffer.getvalue()

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from corpus import CANARY, files, rows
-from sample import POINTS, source, write, write_source
+from sample import POINTS, source, submission, write, write_source
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--limit-cell", "2", "--limit-call", "2", "--limit-test", "8", "--limit-total", "30"]
+# A file system that takes any bytes for a name.
+ODD_NAMES = sys.platform.startswith("linux")
 ROWS = rows()
 FILES = files()
 
@@ -54,6 +56,10 @@ def run(tmp_path_factory):
         (given / "pipe").mkdir()
         os.mkfifo(given / "pipe" / "parts.ipynb")
         (given / "folder" / "parts.ipynb").mkdir(parents=True)
+        (given / "nothing").mkdir()
+        if ODD_NAMES:
+            odd = given / os.fsdecode("王小明".encode("gb18030"))
+            write(odd, "parts.ipynb", json.dumps(submission()).encode())
         began = time.monotonic()
         done = grade(
             teacher, given, "--csv", top / "o.csv", "--json", top / "o.json", "--feedback",
@@ -97,8 +103,16 @@ def test_links_and_pipes_are_not_followed(run):
         assert row(run, name)["status"] == "unreadable"
 
 
+def test_an_empty_folder_and_a_name_in_another_encoding_have_their_rows(run):
+    for name in ("folder", "nothing"):
+        assert row(run, name)["reason"].startswith("no notebook found (")
+    if ODD_NAMES:
+        assert row(run, "王小明")["score"] == 10
+        assert (run["top"] / "pages" / "王小明.html").is_file()
+
+
 def test_no_row_is_lost_and_the_end_is_told(run):
-    assert len(run["rows"]) == len(ROWS) + len(FILES) + 3
+    assert len(run["rows"]) == len(ROWS) + len(FILES) + 5 + ODD_NAMES
     table = list(csv.DictReader((run["top"] / "o.csv").read_text("utf-8-sig").splitlines()))
     assert len(table) == len(run["rows"]) == len(list((run["top"] / "pages").glob("*.html")))
     assert f"{len(table)} of {len(table)} graded" in run["said"]
@@ -168,7 +182,8 @@ def printed(run, student):
 
 def test_a_spreadsheet_takes_no_name_for_a_formula(run):
     text = (run["top"] / "o.csv").read_text("utf-8-sig")
-    assert "\n'=cmd()," in text
+    assert "\n'=cmd(),'=cmd()," in text
+    assert "\n'\uff1d1+1,'\uff1d1+1," in text
 
 
 def test_the_sample_gives_full_marks_to_its_own_source():
