@@ -23,6 +23,9 @@ hints: list[str] = []
 # another process of the student's; where nobody opened it, every verdict is made anew.
 verdicts: dict[tuple[str, int], tuple[Any, Any]] | None = None
 
+# Where the grader is told of every right answer, to see whether it did what the text forbids.
+watch: Callable[[str, Any, Callable[..., Any]], None] | None = None
+
 
 class WrongAnswerError(AssertionError):
     """An answer that a checker rejects. `hint` is its text without anything of the test."""
@@ -43,7 +46,16 @@ def verdict(name: str, exercise: Any, answer: Callable[..., Any]) -> Any:
     if key not in verdicts:
         # The answer too, so that its identity stays its own.
         verdicts[key] = answer, core.grade(name, exercise, answer)
+        if watch is not None and verdicts[key][1].passed:
+            watch(name, exercise, answer)
     return verdicts[key][1]
+
+
+def told(report: Any) -> str:
+    """What a student may read of a report, of hidden cases too: the mistake, or what was raised."""
+    if report.looks_like:
+        return f" It looks like this mistake: {report.looks_like.name}. {report.looks_like.why}"
+    return f" Your code raises {', '.join(report.raised)}." if report.raised else ""
 
 
 def require(name: str, answer: Callable[..., Any]) -> None:
@@ -62,10 +74,8 @@ def require(name: str, answer: Callable[..., Any]) -> None:
         hint = f"{right} of {report.total} cases of a test are right."
         if not report.attempted:
             hint = "There is nothing to check yet: the function raises NotImplementedError."
-        elif report.looks_like:
-            hint += (
-                f" It looks like this mistake: {report.looks_like.name}. {report.looks_like.why}"
-            )
+        else:
+            hint += told(report)
         hints.append(hint)
         raise WrongAnswerError(str(report), hint, right / report.total)
 

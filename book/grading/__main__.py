@@ -10,12 +10,13 @@ from pathlib import Path
 from book.grading import journal, leaks, notebooks, release, roster, running
 from book.grading.engine import EngineError
 
-LIMITS = {
+_MEMORY = "three quarters of the machine's divided by the jobs; at least 512, at most 4096"
+LIMITS: dict[str, tuple[float | None, str]] = {
     "cell": (30.0, "seconds for one cell of the submission"),
     "call": (10.0, "seconds for one call that a test makes"),
     "test": (60.0, "seconds for one test cell"),
     "total": (180.0, "seconds for one submission"),
-    "memory_mb": (4096, "address space of one process of the student's, in MB"),
+    "memory_mb": (None, "memory of a submission, all its processes together, in MB"),
     "disk_mb": (64, "what a submission may write, in MB"),
     "processes": (64, "processes and threads of a submission"),
 }
@@ -59,7 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
     one.add_argument("submissions", type=Path, nargs="+")
-    one.add_argument("--jobs", type=_natural, default=2, help="submissions at the same time (2)")
+    one.add_argument(
+        "--jobs", type=_natural, default=2,
+        help="submissions at the same time (2); each may take its memory, see --limit-memory-mb",
+    )  # fmt: skip
     one.add_argument("--csv", type=Path, metavar="FILE", help="a table for the gradebook")
     one.add_argument("--json", type=Path, metavar="FILE", help="everything, for the teacher")
     one.add_argument("--feedback", type=Path, metavar="DIR", help="a page for each student")
@@ -87,9 +91,10 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     one.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)
     for name, (value, what) in LIMITS.items():
+        usual = f"{value:g}" if value is not None else _MEMORY
         one.add_argument(
             f"--limit-{name.replace('_', '-')}", dest=f"limit_{name}", metavar="N",
-            type=type(value), default=value, help=f"{what} ({value:g})",
+            type=int if value is None else type(value), default=value, help=f"{what} ({usual})",
         )  # fmt: skip
     one.set_defaults(run=_grade)
 

@@ -12,7 +12,7 @@ Parameters of a student's module have a mirror on the trusted side, an ordinary 
 
 The trusted side answers calls and backward passes only, and only for what a test handed over.
 This module needs torch and nothing else: it is all of the book that enters the sandbox, with
-`student` and `channel`.
+`student`, `channel` and `seen`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from book.grading.channel import (
     StudentError,
     TimeLimitError,
 )
+from book.grading.seen import MOST, recorded
 
 TEXT_LIMIT = 100_000
 # Values in one message, and how deep lists may nest.
@@ -44,6 +45,10 @@ INT_BITS = 100_000
 ITEMS_LIMIT = 10_000
 NESTED_CALLS = 40
 GRAPHS_KEPT = 1000
+# What the parameters that both sides keep may take on the trusted one, in bytes.
+MIRROR_LIMIT = 8 * BLOB_LIMIT
+# Entries of a set or keys of a dictionary that may share a hash: each is compared with all others.
+EQUAL_HASHES = 16
 
 DTYPES = {
     str(d).removeprefix("torch."): d
@@ -125,6 +130,27 @@ def _unpacked(shape: Any, strides: Any, dtype: Any, data: bytes) -> torch.Tensor
         # A byte other than 0 and 1 is no truth value; torch would compute with it.
         flat = flat.view(torch.uint8) != 0
     return flat.reshape(shape) if strides is None else flat.as_strided(shape, strides)
+
+
+def _bytes_of(shape: Any, dtype: Any) -> int:
+    """What a tensor takes when every entry of it is written out."""
+    kind = DTYPES.get(dtype) if isinstance(dtype, str) else None
+    return math.prod(shape) * kind.itemsize if kind and _naturals(shape) else 0
+
+
+def _apart(values: list[Any]) -> list[Any]:
+    """The values, of which not many have the same hash.
+
+    Raises:
+        BorderError: if they have: to put them into a set would take the square of their number.
+    """
+    count: dict[int, int] = {}
+    for one in values:
+        mark = hash(one)
+        count[mark] = count.get(mark, 0) + 1
+        if count[mark] > EQUAL_HASHES:
+            raise BorderError("too many values that share a hash")
+    return values
 
 
 def _naturals(value: Any) -> bool:
@@ -388,6 +414,9 @@ class _Reader:
         self.outs: list[torch.Tensor] = []
         # Results with a graph are wrapped only when all are there; here they are in order.
         self.wrapped: list[torch.Tensor] = []
+        # What the message may still hold: values, and bytes of tensors, each time they are named.
+        self.values = COUNT_LIMIT + 1000
+        self.room = 2 * BLOB_LIMIT
 
     def value(self, j: Any, depth: int = 0) -> Any:
         try:
@@ -395,7 +424,16 @@ class _Reader:
         except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
             raise BorderError("a malformed value") from error
 
+    def take(self, count: int) -> None:
+        """Count bytes of a tensor."""
+        self.room -= count
+        if self.room < 0:
+            raise BorderError(f"more than {2 * BLOB_LIMIT >> 20} MB of tensors")
+
     def _value(self, j: Any, depth: int) -> Any:
+        self.values -= 1
+        if self.values < 0:
+            raise BorderError("more values than can be checked")
         if depth > DEPTH_LIMIT + 1 or type(j) is not dict:
             raise BorderError("a malformed value")
         t = j["t"]
@@ -414,11 +452,13 @@ class _Reader:
         if t in _MADE:
             if type(j["v"]) is not list:
                 raise BorderError("a malformed value")
-            return _MADE[t]([self._value(x, depth + 1) for x in j["v"]])
+            made = [self._value(x, depth + 1) for x in j["v"]]
+            return _MADE[t](_apart(made) if t in "sf" else made)
         if t == "d":
             if len(j["v"]) > ITEMS_LIMIT:
                 raise BorderError("a malformed value")
-            return {self._value(k, depth + 1): self._value(x, depth + 1) for k, x in j["v"]}
+            keys = _apart([self._value(k, depth + 1) for k, _ in j["v"]])
+            return dict(zip(keys, (self._value(x, depth + 1) for _, x in j["v"]), strict=True))
         if t == "e":
             return DTYPES.get(j["v"]) or Unknown(f"torch.{j['v']}"[:40])
         if t == "v":
@@ -428,7 +468,7 @@ class _Reader:
         if t == ".":
             return Ellipsis
         if t == "n":
-            array = _unpacked(j["s"], j["st"], j["d"], self.blob(j["b"])).numpy()
+            array = self.unpacked(j).numpy()
             return array[()] if j["one"] and array.ndim == 0 else array
         if t in ("T", "A", "L", "M"):
             return self.tensor(j)
@@ -470,8 +510,14 @@ class _Reader:
                 return across
         return x
 
+    def unpacked(self, j: dict[str, Any]) -> torch.Tensor:
+        data = self.blob(j["b"])
+        # One piece of data may be named again and again, and a stride of 0 repeats an entry.
+        self.take(max(len(data), _bytes_of(j["s"], j["d"])))
+        return _unpacked(j["s"], j["st"], j["d"], data)
+
     def plain(self, j: dict[str, Any]) -> torch.Tensor:
-        x = _unpacked(j["s"], j["st"], j["d"], self.blob(j["b"]))
+        x = self.unpacked(j)
         if j["p"] is True:
             return torch.nn.Parameter(x, requires_grad=False)
         return x
@@ -484,6 +530,9 @@ class _Reader:
             x = self.plain(j)
             if x.is_floating_point() or x.is_complex():
                 x.requires_grad_()
+            self.peer.mirror_bytes += 2 * x.numel() * x.element_size()
+            if self.peer.mirror_bytes > MIRROR_LIMIT:
+                raise BorderError(f"more than {MIRROR_LIMIT >> 21} MB of parameters")
             self.peer.mirrors[key] = _Leaf(x)
         return self.peer.mirrors[key].tensor
 
@@ -546,6 +595,9 @@ class Peer:
         self.objects: list[Any] = []
         self.leaves: dict[int, _Leaf] = {}
         self.mirrors: dict[int, _Leaf] = {}
+        self.mirror_bytes = 0
+        # Where the names of what the other side's calls call are counted, while that is asked for.
+        self.seen: dict[str, int] | None = None
         self.graphs: dict[int, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         self.drops: list[int] = []
         self.numbers = itertools.count()
@@ -593,6 +645,8 @@ class Peer:
             "drop": [self.drops.pop() for _ in range(len(self.drops))],
             "u": self.updates(writer, self.mirrors) if self.trusted else [],
         }
+        if self.seen is not None:
+            head["watch"] = True
         if self.trusted and _seeded:
             # One way only: a test that sets the seed means the student's numbers too.
             _seeded.clear()
@@ -640,6 +694,10 @@ class Peer:
     def _result(self, reply: dict[str, Any], blobs: list[bytes], args: list[torch.Tensor]) -> Any:
         reader = _Reader(self, blobs, args)
         self.apply(reply["u"], reader, args)
+        if self.seen is not None and type(told := reply.get("seen")) is dict:
+            for name, count in list(told.items())[: 2 * MOST]:
+                if type(count) is int and 0 < count < 1 << 40:
+                    self.seen[name[:200]] = self.seen.get(name[:200], 0) + count
         value = reader.value(reply["v"])
         if not reader.outs:
             return value
@@ -712,16 +770,23 @@ class Peer:
         if op == "backward":
             return {"op": "value", "v": writer.value(self._backward(m["graph"], args), "data"),
                     "u": []}  # fmt: skip
+        seen: dict[str, int] = {}
         dtype = torch.get_default_dtype()
         if not self.trusted:
             torch.set_default_dtype(torch.float64 if m["wide"] is True else torch.float32)
         try:
             with torch.set_grad_enabled(m["grad"] is True):
-                result = self._done(op, m, args, kwargs)
+                if op == "call" and not self.trusted and m.get("watch") is True:
+                    with recorded() as seen:
+                        result = self._done(op, m, args, kwargs)
+                else:
+                    result = self._done(op, m, args, kwargs)
         finally:
             torch.set_default_dtype(dtype)
         writer.arguments = reader.arguments
         head: dict[str, Any] = {"op": "value", "v": writer.value(result, "result")}
+        if seen:
+            head["seen"] = seen
         if writer.outs:
             number = next(self.numbers)
             leaves = [x for x in _graph_leaves(writer.outs) if x.requires_grad]

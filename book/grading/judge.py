@@ -55,6 +55,18 @@ class Limits:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Outside:
+    """What a judge has to know of the process that started it."""
+
+    # When the submission's time is over, on the clock of `time.monotonic`.
+    until: float
+    # Takes the number of the process above the student's.
+    keeper: Callable[[int], None] = lambda pid: None
+    # How often the student's processes were ended for their memory.
+    ended: Callable[[], int] = lambda: 0
+
+
 class _TestLimitError(BaseException):
     """A test cell ran too long. No checker that catches exceptions may catch this one."""
 
@@ -63,11 +75,13 @@ class Judge:
     """One submission under way."""
 
     def __init__(
-        self, work: Assignment, plan: Plan, side: Zygote | ColdStart, limits: Limits
-    ) -> None:
+        self, work: Assignment, plan: Plan, side: Zygote | ColdStart, limits: Limits,
+        outside: Outside,
+    ) -> None:  # fmt: skip
         self.work, self.steps, self.side, self.limits = work, plan.steps, side, limits
+        self.outside = outside
         self.remarks = list(plan.remarks)
-        self.end = time.monotonic() + limits.total
+        self.ended = outside.ended()
         self.session: Session | None = None
         self.snapshots: dict[int, Channel] = {}
         # Cells that ended their process, which a second run leaves out.
@@ -79,6 +93,7 @@ class Judge:
         self.bound: dict[str, Any] = {}
         # Whether the student's code was called by a hidden test, whose arguments it may have kept.
         self.called = False
+        self.right: list[tuple[str, Any, Any]] = []
         self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
         asked = {s.name: notebooks.referred(s.trusted) for s in self.steps if s.trusted}
         given = set().union(
@@ -94,7 +109,7 @@ class Judge:
         Raises:
             TimeLimitError: if nothing is left.
         """
-        rest = self.end - time.monotonic()
+        rest = self.outside.until - time.monotonic()
         if rest <= 0:
             raise TimeLimitError(f"the submission used all of its {self.limits.total:g} s")
         return min(limit, rest)
@@ -119,7 +134,8 @@ class Judge:
         self.close()
         self.left(1)
         self.session = self.side.session(self.limits.as_dict())
-        self.session.start(60)
+        self.session.start(self.left(60))
+        self.outside.keeper(self.session.keeper)
         ran = 0
         try:
             for n, step in enumerate(self.steps[:stop]):
@@ -134,7 +150,8 @@ class Judge:
             self._fault(ran, "TimeLimit", f"not finished within {self.limits.cell:g} s")
         except (EOFError, OSError, BorderError, GoneError, KeyError, TypeError) as error:
             how = "" if isinstance(error, EOFError | OSError) else " by writing into its files"
-            self._fault(ran, "ProcessEnded", f"the code ended its own process{how}")
+            told = self._too_much() or f"the code ended its own process{how}"
+            self._fault(ran, "ProcessEnded", told)
         else:
             return None
         return ran
@@ -160,6 +177,13 @@ class Judge:
             "error": _error_of(answer["error"]),
         }
         self.told.setdefault(n, told)
+
+    def _too_much(self) -> str:
+        """What to say if the process was ended for its memory, or nothing."""
+        before, self.ended = self.ended, self.outside.ended()
+        if self.ended == before:
+            return ""
+        return f"the code used more than {self.limits.memory_mb} MB of memory"
 
     def _fault(self, n: int, name: str, text: str) -> None:
         self.told[n] = {"out": "", "cut": 0, "error": {"name": name, "text": text, "lines": []}}
@@ -249,6 +273,7 @@ class Judge:
         peer: Peer | None = None
         value = None
         grading.hints.clear()
+        grading.watch = self._watch
         try:
             for attempt in (1, 2):
                 peer = self._peer(n)
@@ -272,6 +297,8 @@ class Judge:
             # Whatever the test made of it: a process that died did not answer it.
             if isinstance(peer.dead, TimeLimitError):
                 self.close()
+            elif told := self._too_much():
+                peer.dead = GoneError(told)
             dead: BaseException = peer.dead
             if not isinstance(error, grading.WrongAnswerError):
                 error = dead
@@ -279,9 +306,12 @@ class Judge:
             self._let_go()
         score = _score(value, step.points) if error is None else 0.0
         reason, detail = self._reason(error, step, peer.dead if peer else None)
+        if error is not None and "NameError" in f"{type(error).__name__} {reason} {detail}":
+            reason += self._cause()
         if error is None and score < step.points:
             reason, detail = " ".join(grading.hints) or "partly right", out.text()
         self.called |= notebooks.BEGIN_HIDDEN in (step.trusted or "")
+        self._look_at_right(peer)
         return {
             "id": step.name,
             "score": score,
@@ -290,6 +320,40 @@ class Judge:
             "reason": reason[:2000],
             "detail": detail[:4000],
         }
+
+    def _cause(self) -> str:
+        """Which cells did not run: a name that is missing is often one of theirs."""
+        failed = [
+            f"`{self.steps[n].name}` ({told['error']['name']})"
+            for n, told in sorted(self.told.items())
+            if told["error"] and self.steps[n].kind in ("solution", "added", "given")
+            and told["error"]["name"] not in ("NotImplementedError", "NameError")
+        ]  # fmt: skip
+        if not failed:
+            return ""
+        return f"; first repair what did not run: {', '.join(failed[:3])}"
+
+    def _watch(self, name: str, exercise: Any, answer: Any) -> None:
+        """Keep in mind a right answer, to see whether it does what the text forbids."""
+        self.right.append((name, exercise, answer))
+
+    def _look_at_right(self, peer: Peer | None) -> None:
+        """Remark what right answers do that the text forbids. It costs nobody a point."""
+        from book.grading import remarks
+
+        right, self.right = self.right, []
+        for name, exercise, answer in right:
+            if peer is None or peer.dead:
+                return
+            with (
+                contextlib.suppress(Exception, _TestLimitError),
+                _quiet(Capped(0)),
+                _alarm(self.left(self.limits.test)),
+            ):
+                found = remarks.of(name, exercise, answer)
+                self.remarks += [r for r in found if r not in self.remarks]
+        if peer and right and (peer.dead or peer.waiting):
+            self._let_go()
 
     def _bind(self, peer: Peer, names: list[str]) -> None:
         """Give the test the student's values of these names, and no others."""
@@ -499,9 +563,11 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 def judge(
     work: Assignment, data: bytes, side: Zygote | ColdStart, limits: Limits,
-    done: dict[str, dict[str, Any]], emit: Emit,
+    done: dict[str, dict[str, Any]], emit: Emit, outside: Outside | None = None,
 ) -> None:  # fmt: skip
     """Grade the notebook in `data` and tell every result through `emit`, the last one "end".
+
+    `outside` is known where another process looks after this one.
 
     Raises:
         SandboxError: if the student's side fails by no fault of the student's.
@@ -509,13 +575,13 @@ def judge(
     began = time.monotonic()
     try:
         notebook, remarks = notebooks.parse(data)
+        plan = notebooks.plan(work, notebooks.cells(notebook))
     except notebooks.NotebookError as error:
         emit({"event": "end", "problem": str(error), "cells": [], "remarks": [], "cut": 0})
         return
-    plan = notebooks.plan(work, notebooks.cells(notebook))
     plan.remarks[:0] = remarks
-    del notebook
-    one = Judge(work, plan, side, limits)
+    del notebook, data
+    one = Judge(work, plan, side, limits, outside or Outside(began + limits.total))
     try:
         one.judge(done, emit)
     finally:

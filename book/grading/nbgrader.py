@@ -7,7 +7,8 @@ In `nbgrader_config.py`:
     configure(c)
 
 Then `nbgrader autograde` grades with the engine: cells that were copied or deleted are forgiven,
-and `nbgrader generate_feedback` does not show hidden tests. Everything else stays nbgrader's own.
+and `nbgrader generate_feedback` shows no hidden tests and runs nothing that a student wrote.
+Everything else stays nbgrader's own.
 It reads the teacher's notebooks in the course's source folder. Only this module imports nbgrader.
 """
 
@@ -20,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from nbconvert.filters import clean_html, markdown2html
 from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
 from nbformat.v4 import new_output
 from nbgrader.preprocessors import (
@@ -55,6 +57,15 @@ def configure(c: Any) -> None:
     ]  # fmt: skip
     c.OverwriteCells.add_missing_cells = True
     c.GenerateFeedback.preprocessors = [GetGrades, HideTests, CSSHTMLHeaderPreprocessor]
+    # What a student writes into a text cell, or lets a cell show, must not run in a browser.
+    # (nbgrader's own template does not ask the setting for the text cells.)
+    c.HTMLExporter.sanitize_html = True
+    c.HTMLExporter.filters = {"markdown2html": harmless}
+
+
+def harmless(text: str) -> str:
+    """Markdown as HTML, without script, handlers and links that run something."""
+    return str(clean_html(markdown2html(text)))
 
 
 class Deduplicate(DeduplicateIds):  # type: ignore[misc]
@@ -111,8 +122,19 @@ class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
             _engines[key] = Engine(source, mode=self.mode, limits={"output": 20_000, **self.limits})
             atexit.register(_engines[key].close)
         with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / f"{own['notebook']}.ipynb"
-            path.write_text(json.dumps(nb), encoding="utf-8")
+            # As it was handed in, so that the points are those that it gets without nbgrader: in
+            # `nb` the cells that lost their metadata come before the stubs that replaced them.
+            path = (
+                Path(
+                    course.format_path(
+                        course.submitted_directory, own["student"], own["assignment"]
+                    )
+                )
+                / f"{own['notebook']}.ipynb"
+            )
+            if not path.is_file():
+                path = Path(place) / f"{own['notebook']}.ipynb"
+                path.write_text(json.dumps(nb), encoding="utf-8")
             (row,) = _engines[key].grade([Submission(own["student"], path)])
         if row["status"] == "error":
             raise RuntimeError(f"{own['student']}: {row['reason']}")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from book.grading import feedback, journal, names, notebooks, roster, submissions
+from book.grading import feedback, journal, memory, names, notebooks, roster, submissions
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -248,6 +248,9 @@ def _grade(
         print(f"{len(run.rows)} were finished before.")
     try:
         if left:
+            # Not a part of the key: on another machine the rows hold too.
+            if limits["memory_mb"] is None:
+                limits = {**limits, "memory_mb": memory.default_mb(run.options.jobs)}
             with Engine(source, mode=mode, limits=limits) as engine:
                 engine.start()
                 if not engine.contained:

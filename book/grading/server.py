@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import mmap
 import os
 import selectors
 import signal
@@ -19,23 +20,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from book.grading import notebooks, sandbox
+from book.grading import memory, notebooks, sandbox
 from book.grading.student import _libc, _tasks, warm_up
 from book.grading.submissions import Submission, UnreadableError, read
 
-# A judge that is this much late has hung in a way that its own alarms do not end.
-GRACE = 30.0
-# The memory of a judge, for which a student's tensors are the only variable.
-JUDGE_MB = 16 << 10
+# A judge that is this much late has hung in a way that its own alarms do not end. In seconds.
+GRACE = 2.0
+# The memory of a judge beside what its parent has. The notebook and a student's tensors take it.
+JUDGE_MB = 1024
 
 
 @dataclass
 class Job:
-    """One submission in work."""
+    """One submission in work. It has one clock, however many judges it takes."""
 
     number: int
     submission: Submission
     began: float = field(default_factory=time.monotonic)
+    watch: memory.Watch = field(default_factory=lambda: memory.Watch(0))
+    # How often its processes were ended for their memory: the judge may read it.
+    ended: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
     testing: str | None = None
     end: dict[str, Any] | None = None
@@ -53,6 +57,8 @@ class Job:
         elif message["event"] == "test":
             self.done[message["result"]["id"]] = message["result"]
             self.testing = None
+        elif message["event"] == "keeper":
+            self.watch.keep(message["pid"])
         elif message["event"] == "end":
             self.end = message
         else:
@@ -72,7 +78,9 @@ class Server:
         _import_checkers()
         self.judge = judge.judge
         judge.prepare(self.work)
-        self.limits = judge.Limits(**settings["limits"])
+        wanted = {"memory_mb": memory.default_mb(1), **settings["limits"]}
+        self.limits = judge.Limits(**{k: v for k, v in wanted.items() if v is not None})
+        self.outside = judge.Outside
         self.side.wait()
         self.side.probe(self.limits.as_dict())
         self.fork = isinstance(self.side, sandbox.Zygote)
@@ -114,7 +122,7 @@ class Server:
         asked = b""
         open_ = True
         while open_ or self.jobs:
-            soonest = min((j.deadline for j in self.jobs.values()), default=None)
+            soonest = min((min(j.deadline, j.watch.next) for j in self.jobs.values()), default=None)
             wait = None if soonest is None else max(0.0, soonest - time.monotonic())
             for key, _ in self.selector.select(wait):
                 data = os.read(key.fd, 1 << 16)
@@ -129,6 +137,8 @@ class Server:
                     for line in lines:
                         self._fork(_job(line.decode()))
             for job in list(self.jobs.values()):
+                if job.watch.look():
+                    job.ended[0] = (job.ended[0] + 1) % 256
                 if job.deadline < time.monotonic():
                     with contextlib.suppress(OSError):
                         os.kill(job.pid, signal.SIGKILL)
@@ -143,7 +153,8 @@ class Server:
                 _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
                 import resource
 
-                resource.setrlimit(resource.RLIMIT_AS, (JUDGE_MB << 20, JUDGE_MB << 20))
+                size = (memory.size_mb() + JUDGE_MB) << 20
+                resource.setrlimit(resource.RLIMIT_AS, (size, size))
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 os.close(near)
                 with os.fdopen(far, "w", encoding="utf-8") as pipe:
@@ -157,7 +168,11 @@ class Server:
                 os._exit(0)
         os.close(far)
         job.buffer = b""
-        job.deadline = time.monotonic() + self.limits.total + self.limits.test + GRACE
+        job.deadline = job.began + self.limits.total + GRACE
+        now = memory.usage(os.getpid())
+        job.watch = memory.Watch(
+            self.limits.memory_mb << 20, judge=job.pid, before=now.own if now else 0
+        )
         self.jobs[job.number] = job
         self.selector.register(near, selectors.EVENT_READ, job)
 
@@ -186,21 +201,43 @@ class Server:
                 "reason": why, "detail": why, "seconds": 0.0,
             }  # fmt: skip
             job.testing = None
-        if job.lost > 1:
-            job.error = "the grading process ended without a result (too much memory?)"
+        if time.monotonic() >= job.began + self.limits.total:
+            self._out_of_time(job)
+            self.finish(job)
+        elif job.lost > 1:
+            why = "the notebook cannot be graded: it makes the grading process end twice"
+            job.end = {"problem": why, "cells": [], "remarks": [], "cut": 0}
             self.finish(job)
         else:
             self._fork(job)
 
+    def _out_of_time(self, job: Job) -> None:
+        """The tests that are left are not run."""
+        why = f"the submission used all of its {self.limits.total:g} s"
+        for c in self.work.cells:
+            if c.kind == "test" and c.grade_id not in job.done:
+                job.done[c.grade_id] = {
+                    "id": c.grade_id, "score": 0.0, "max": c.points, "passed": False,
+                    "reason": why, "detail": why, "seconds": 0.0,
+                }  # fmt: skip
+        job.end = {"problem": None, "cells": [], "remarks": [why], "cut": 0}
+
     # -- both
 
     def _judge(self, job: Job, emit: Any) -> None:
+        outside = self.outside(
+            job.began + self.limits.total,
+            lambda pid: emit({"event": "keeper", "pid": pid}),
+            lambda: job.ended[0],
+        )
         try:
-            self.judge(self.work, read(job.submission), self.side, self.limits, job.done, emit)
+            data = read(job.submission)
+            self.judge(self.work, data, self.side, self.limits, job.done, emit, outside)
         except UnreadableError as error:
             emit({"event": "end", "problem": str(error), "cells": [], "remarks": [], "cut": 0})
         except MemoryError:
-            emit({"event": "error", "text": "the notebook is too large to read"})
+            why = f"reading the notebook takes more than {JUDGE_MB} MB; clear its outputs"
+            emit({"event": "end", "problem": why, "cells": [], "remarks": [], "cut": 0})
         except sandbox.SandboxError as error:
             emit({"event": "error", "text": str(error)})
         except BaseException:

@@ -259,6 +259,12 @@ def rows():
                        "for _ in range(20):\n    o.zero_grad(); m(torch.randn(8, 4)).pow(2).mean()"
                        ".backward(); o.step()"), 10),
         "the book's own softmax": (submission("def my_softmax(x, dim):\n    return x.softmax(dim)"), 10),
+        "what the text forbids": (submission(
+            "def my_softmax(x, dim):\n    torch.manual_seed(3)\n    return x.softmax(dim)"), 10),
+        "raises in a hidden case": (q1("if x.ndim > 2: raise IndexError(f'saw {x.shape}')"), OTHERS),
+        "a broken helper": (
+            submission(SOFTMAX.replace("torch.exp(", "helper("), first="def helper(x:\n    return 1"),
+            OTHERS),
         "chapter's check in a cell": (
             submission(last="from book.checkers import check\ncheck('softmax.softmax', my_softmax)"), 10),
     }  # fmt: skip

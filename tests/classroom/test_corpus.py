@@ -163,6 +163,29 @@ def test_feedback_names_the_mistake(run):
     assert "cases of a test are right" in page
 
 
+def test_what_the_text_forbids_is_remarked_and_costs_nothing(run):
+    one = row(run, "what the text forbids")
+    told = " ".join(one["remarks"])
+    assert "softmax: the text says no `softmax`, no `logsumexp`, and the answer calls `" in told
+    assert "softmax: the answer changes the global random state" in told
+    assert row(run, "right")["remarks"] == []
+    assert told.split("softmax: ")[1] in (run["top"] / "pages/what the text forbids.html"
+                                          ).read_text().replace("&#x27;", "'")  # fmt: skip
+
+
+def test_a_hidden_case_that_raises_names_the_kind_of_error_and_nothing_else(run):
+    (lost,) = [t for t in row(run, "raises in a hidden case")["tests"] if not t["passed"]]
+    assert "Your code raises IndexError." in lost["reason"]
+    assert "saw" not in lost["reason"]
+
+
+def test_a_broken_helper_is_named_as_what_to_repair_first(run):
+    (lost,) = [t for t in row(run, "a broken helper")["tests"] if not t["passed"]]
+    assert "first repair what did not run: `added cell 1` (SyntaxError)" in lost["reason"]
+    (lost,) = [t for t in row(run, "syntax error")["tests"] if not t["passed"]]
+    assert "first repair what did not run: `q1` (SyntaxError)" in lost["reason"]
+
+
 def test_what_was_cut_is_said(run):
     assert row(run, "prints 200 MB")["cut"] > 199_000_000
 

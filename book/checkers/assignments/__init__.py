@@ -94,7 +94,7 @@ def require_statement(name: str, answer: object) -> None:
 
 
 def _judge(report: core.Report, right: int, total: int, share: float) -> None:
-    from book.grading import WrongAnswerError, hints
+    from book.grading import WrongAnswerError, hints, told
 
     if report.attempted and right >= share * total:
         return
@@ -102,7 +102,7 @@ def _judge(report: core.Report, right: int, total: int, share: float) -> None:
     if not report.attempted:
         right = 0
         hint = "There is nothing to check yet: the function raises NotImplementedError."
-    elif report.looks_like:
-        hint += f" It looks like this mistake: {report.looks_like.name}. {report.looks_like.why}"
+    else:
+        hint += told(report)
     hints.append(hint)
     raise WrongAnswerError(str(report), hint, right / total)
