@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-from book.grading import journal, leaks, notebooks, release, roster, running
+from book.grading import journal, leaks, notebooks, platforms, release, roster, running
 from book.grading.engine import EngineError
 
 _MEMORY = "three quarters of the machine's divided by the jobs; at least 512, at most 4096"
@@ -27,8 +29,8 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         result: int = options.run(options)
-    except (notebooks.NotebookError, roster.RosterError, EngineError, journal.BusyError,
-            OSError) as error:  # fmt: skip
+    except (notebooks.NotebookError, roster.RosterError, platforms.PlatformError, EngineError,
+            journal.BusyError, OSError) as error:  # fmt: skip
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -99,6 +101,35 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(run=_grade)
 
     one = commands.add_parser(
+        "gradebook",
+        help="enter the points into the gradebook that a platform exported",
+        description="Fill in one column of the table that Canvas, Moodle (the grading worksheet), "
+        "Blackboard or Brightspace exports, to be imported there again.",
+    )
+    one.add_argument("record", type=Path, help="what `grade --json` wrote")
+    one.add_argument("export", type=Path, help="the table that the platform exported")
+    one.add_argument("out", type=Path, help="the table to import")
+    one.add_argument(
+        "--column", default="", metavar="NAME",
+        help="the column of the points (the one of the assignment's name)",
+    )  # fmt: skip
+    one.add_argument(
+        "--scale", action="store_true",
+        help="where its maximum is another one, enter the same share of it",
+    )  # fmt: skip
+    one.set_defaults(run=_gradebook)
+
+    one = commands.add_parser(
+        "feedback", help="pack the pages as Canvas and Moodle take them back",
+        description="A zip file of the feedback pages under names by which the platform knows "
+        "whose they are. What was graded must have come from there.",
+    )  # fmt: skip
+    one.add_argument("record", type=Path, help="what `grade --json` wrote")
+    one.add_argument("pages", type=Path, help="what `grade --feedback` wrote")
+    one.add_argument("out", type=Path, help="the zip file to write")
+    one.set_defaults(run=_feedback)
+
+    one = commands.add_parser(
         "leaks",
         help="search files for solutions and hidden tests",
         description="Search folders that students can see (the released notebooks, the website and "
@@ -134,6 +165,36 @@ def _check(options: argparse.Namespace) -> int:
     from book.grading.check import check
 
     return 0 if check(options.notebook) else 1
+
+
+def _record(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        if all(isinstance(row, dict) and {"student", "tests"} <= row.keys() for row in rows):
+            return rows
+    except (ValueError, TypeError):
+        pass
+    raise platforms.PlatformError(f"{path}: not a record that `grade --json` wrote")
+
+
+def _gradebook(options: argparse.Namespace) -> int:
+    export = options.export.read_bytes()
+    filled = platforms.fill(
+        _record(options.record), export, column=options.column, scale=options.scale
+    )
+    options.out.write_bytes(filled.data)
+    for text in filled.left:
+        running.printable(f"left out: {text}")
+    print(f"{filled.count} entered; wrote {options.out}")
+    return 0
+
+
+def _feedback(options: argparse.Namespace) -> int:
+    count, left = platforms.archive(_record(options.record), options.pages, options.out)
+    for student in left:
+        running.printable(f"left out: {student}: the platform's name does not say which file it is")
+    print(f"{count} pages; wrote {options.out}")
+    return 0
 
 
 def _leaks(options: argparse.Namespace) -> int:

@@ -179,12 +179,12 @@ def page(row: dict[str, Any]) -> str:
         "</strong></p>",
     ]  # fmt: skip
     if row["status"] != "graded":
-        parts.append(f"<p class='why'>It could not be graded: {e(_public(row['reason']))}</p>")
+        parts.append(f"<p class='why'>It could not be graded: {e(public(row['reason']))}</p>")
     if row["by_hand"]:
         parts.append(f"<p>Not in this sum, graded by hand: {e(', '.join(row['by_hand']))}</p>")
     parts.append("<table><tr><th>Test</th><th>Points</th><th>What was found</th></tr>")
     for test in row["tests"]:
-        why = _public(test["reason"]) or "right"
+        why = public(test["reason"]) or "right"
         parts.append(
             f"<tr><td>{e(test['id'])}</td><td class='n'>{_number(test['score'])} of "
             f"{_number(test['max'])}</td><td class='why'>{_lines(why)}</td></tr>"
@@ -207,7 +207,7 @@ def page(row: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _public(reason: str) -> str:
+def public(reason: str) -> str:
     """A reason without the grader's own traceback, which may quote a test."""
     return "a fault of the grader" if reason.startswith("a fault of the grader") else reason
 

@@ -54,6 +54,8 @@ class Sender:
     late: bool = False
     # When it was handed in, as YYYY-MM-DD HH:MM:SS, if the name says it.
     when: str = ""
+    # The whole name.
+    given: str = ""
 
 
 _CANVAS = re.compile(
@@ -89,7 +91,7 @@ def sender(name: str) -> Sender | None:
         who = parts.get("name") or parts["key"]
         return Sender(
             platform, who.strip(), parts.get("key", ""), parts.get("title", ""),
-            bool(parts.get("late")), _when(parts.get("when", "")),
+            bool(parts.get("late")), _when(parts.get("when", "")), name,
         )  # fmt: skip
     return None
 

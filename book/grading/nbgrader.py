@@ -23,6 +23,7 @@ from typing import Any
 
 from nbconvert.filters import clean_html, markdown2html
 from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
+from nbformat import from_dict
 from nbformat.v4 import new_output
 from nbgrader.preprocessors import (
     AssignLatePenalties,
@@ -39,7 +40,7 @@ from nbgrader.preprocessors import (
 )
 from traitlets import Dict, Unicode
 
-from book.grading import notebooks
+from book.grading import notebooks, release
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -49,7 +50,8 @@ _engines: dict[tuple[str, str, str], Engine] = {}
 def configure(c: Any) -> None:
     """Put the engine into nbgrader's configuration `c`."""
     c.Autograde.sanitize_preprocessors = [
-        ClearOutput, Deduplicate, OverwriteKernelspec, OverwriteCells, CheckCellMetadata,
+        ClearOutput, Deduplicate, Restore, OverwriteKernelspec, OverwriteCells,
+        CheckCellMetadata,
     ]  # fmt: skip
     c.Autograde.autograde_preprocessors = [
         TrustedExecute, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades,
@@ -82,6 +84,53 @@ class Deduplicate(DeduplicateIds):  # type: ignore[misc]
         return cell, resources
 
 
+class Restore(NbGraderPreprocessor):  # type: ignore[misc]
+    """Puts back the cells that were lost, all of them if need be.
+
+    nbgrader's own way puts each one behind the one that came before it, and stops the student's
+    grading if that one is lost too.
+    """
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """Insert each lost cell, as it was released, behind the one before it or at the end."""
+        released = json.loads(release.released(_source(self, resources).read_bytes()))
+        place = {cell.metadata.get("nbgrader", {}).get("grade_id"): n
+                 for n, cell in enumerate(nb.cells)}  # fmt: skip
+        before = None
+        for cell in released["cells"]:
+            own = cell["metadata"].get("nbgrader", {}).get("grade_id")
+            if own is None:
+                continue
+            if own not in place:
+                at = place[before] + 1 if before in place else len(nb.cells)
+                nb.cells.insert(at, from_dict({**cell, "source": "".join(cell["source"])}))
+                place = {k: n + (n >= at) for k, n in place.items()} | {own: at}
+            before = own
+        return nb, resources
+
+
+def _source(one: Any, resources: Any) -> Path:
+    """The teacher's notebook of a submission.
+
+    Raises:
+        notebooks.NotebookError: if it is not there.
+    """
+    own = resources["nbgrader"]
+    course = _course(one)
+    folder = course.format_path(course.source_directory, ".", own["assignment"])
+    source = Path(folder) / f"{own['notebook']}.ipynb"
+    if not source.is_file():
+        raise notebooks.NotebookError(
+            f"{source}: the engine needs the teacher's notebook to grade submissions"
+        )
+    return source
+
+
+def _course(one: Any) -> Any:
+    course = one.parent.coursedir if hasattr(one.parent, "coursedir") else None
+    return course if course is not None else one.parent.parent.coursedir
+
+
 class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
     """Runs a submission with the engine and writes its results as outputs of the cells."""
 
@@ -108,15 +157,7 @@ class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
 
     def _graded(self, nb: Any, resources: Any) -> dict[str, Any]:
         own = resources["nbgrader"]
-        course = self.parent.coursedir if hasattr(self.parent, "coursedir") else None
-        if course is None:
-            course = self.parent.parent.coursedir
-        folder = course.format_path(course.source_directory, ".", own["assignment"])
-        source = Path(folder) / f"{own['notebook']}.ipynb"
-        if not source.is_file():
-            raise notebooks.NotebookError(
-                f"{source}: the engine needs the teacher's notebook to grade submissions"
-            )
+        course, source = _course(self), _source(self, resources)
         key = (str(source), str(source.stat().st_mtime_ns), self.mode)
         if key not in _engines:
             _engines[key] = Engine(source, mode=self.mode, limits={"output": 20_000, **self.limits})

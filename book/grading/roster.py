@@ -46,6 +46,8 @@ class Person:
     section: str = ""
     # Other numbers and logins by which a platform may name the person.
     keys: frozenset[str] = frozenset()
+    # Which of the table's lines it is, from 0 after the header.
+    line: int = 0
 
 
 class Roster:
@@ -117,15 +119,26 @@ def read(path: Path) -> Roster:
         text = decoded(path.read_bytes())
     except OSError as error:
         raise RosterError(f"{path}: {error.strerror}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, path: str) -> Roster:
+    """The roster in a text, which came from `path`.
+
+    Raises:
+        RosterError: as for `read`.
+    """
     head, lines = table(text)
     place = _columns(head)
     if "id" not in place and "name" not in place:
         raise RosterError(
             f"{path}: the first line has no column `id` or `name`; it is: {', '.join(head)}"
         )
+    plain = [_plain(cell) for cell in head]
+    known_by = [n for n, cell in enumerate(plain) if cell in (*COLUMNS["id"], *KEYS)]
     people: list[Person] = []
     seen: dict[str, int] = {}
-    for number, line in lines:
+    for place_of, (number, line) in enumerate(lines):
         told = {what: line[n].strip() for what, n in place.items() if n < len(line)}
         name = told.get("name") or " ".join(x for x in (told.get("first"), told.get("last")) if x)
         if told.get("name", "").lower().replace(" ", "") in ("pointspossible", "student,test"):
@@ -138,9 +151,11 @@ def read(path: Path) -> Roster:
         if id_ in seen:
             raise RosterError(f"{path}, line {number}: the id {id_!r} stands in line {seen[id_]}")
         seen[id_] = number
-        keys = {told.get("key", ""), re.sub(r"\D", "", told.get("key", ""))} - {""}
+        keys = {line[n].strip() for n in known_by if n < len(line)}
+        # `Participant 501` of Moodle, `#501` of Brightspace.
+        keys |= {re.sub(r"\D", "", key) for key in keys if not key.isalnum()}
         people.append(Person(id_, name or id_, told.get("email", ""), told.get("section", ""),
-                             frozenset(keys)))  # fmt: skip
+                             frozenset(keys - {""}), place_of))  # fmt: skip
     if not people:
         raise RosterError(f"{path}: there is nobody in it")
     return Roster(people)
@@ -153,11 +168,19 @@ def decoded(data: bytes) -> str:
     return names.readable(data.removeprefix(codecs.BOM_UTF8), "cp1252")
 
 
+def separator(text: str) -> str:
+    """What stands between the cells of a table."""
+    return max(",;\t", key=text.split("\n", 1)[0].count)
+
+
+def first_line(text: str) -> list[str]:
+    """The header, exactly as it stands."""
+    return next(csv.reader(io.StringIO(text), delimiter=separator(text)), [])
+
+
 def table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The header, and the other lines with their numbers."""
-    first = text.split("\n", 1)[0]
-    separator = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text), delimiter=separator)
+    reader = csv.reader(io.StringIO(text), delimiter=separator(text))
     lines: list[tuple[int, list[str]]] = []
     for line in reader:
         if any(cell.strip() for cell in line):
@@ -165,8 +188,12 @@ def table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return ([cell.strip() for cell in lines[0][1]], lines[1:]) if lines else ([], [])
 
 
+def _plain(cell: str) -> str:
+    return re.sub(r"\W|_", "", cell.casefold())
+
+
 def _columns(head: list[str]) -> dict[str, int]:
-    plain = [re.sub(r"\W|_", "", cell.casefold()) for cell in head]
+    plain = [_plain(cell) for cell in head]
     place: dict[str, int] = {}
     for what, known in COLUMNS.items():
         if found := [k for k in known if k in plain]:

@@ -169,8 +169,8 @@ def test_what_the_text_forbids_is_remarked_and_costs_nothing(run):
     assert "softmax: the text says no `softmax`, no `logsumexp`, and the answer calls `" in told
     assert "softmax: the answer changes the global random state" in told
     assert row(run, "right")["remarks"] == []
-    assert told.split("softmax: ")[1] in (run["top"] / "pages/what the text forbids.html"
-                                          ).read_text().replace("&#x27;", "'")  # fmt: skip
+    page = (run["top"] / "pages" / "what the text forbids.html").read_text()
+    assert "<li>softmax: the answer changes the global random state</li>" in page
 
 
 def test_a_hidden_case_that_raises_names_the_kind_of_error_and_nothing_else(run):

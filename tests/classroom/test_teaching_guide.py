@@ -27,7 +27,9 @@ def words(line):
 
 def test_every_command_is_of_a_kind_that_is_checked_here():
     assert [x for x in LINES if x not in OURS + NBGRADER] == ["rm -r ../course"]
-    assert {words(line)[0] for line in OURS} == {"release", "check", "grade", "leaks"}
+    assert {words(line)[0] for line in OURS} == {
+        "release", "check", "grade", "gradebook", "feedback", "leaks",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("line", OURS)
@@ -52,9 +54,10 @@ def test_options_in_the_text_exist(capsys):
     with pytest.raises(SystemExit):
         command.main(["grade", "--help"])
     known = capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        command.main(["leaks", "--help"])
-    known += capsys.readouterr().out
+    for verb in ("leaks", "gradebook", "feedback"):
+        with pytest.raises(SystemExit):
+            command.main([verb, "--help"])
+        known += capsys.readouterr().out
     with pytest.raises(SystemExit):
         bench.main(["--help"])
     known += capsys.readouterr().out + (ROOT / "tests/classroom/test_nbgrader.py").read_text()
