@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from book.grading import journal, leaks, notebooks, platforms, release, roster, running
+from book.grading import github, journal, leaks, notebooks, platforms, release, roster, running
 from book.grading.engine import EngineError
 
 _MEMORY = "three quarters of the machine's divided by the jobs; at least 512, at most 4096"
@@ -46,10 +46,18 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("release", help="make the students' version of an assignment")
     one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
     one.add_argument("out", type=Path, help="the folder to write to")
+    one.add_argument(
+        "--github", metavar="OWNER/BOOK",
+        help="also a workflow that runs the visible tests with this repository's `check`",
+    )  # fmt: skip
     one.set_defaults(run=_release)
 
     one = commands.add_parser("check", help="run a notebook's visible tests, before handing it in")
     one.add_argument("notebook", type=Path)
+    one.add_argument(
+        "--github", action="store_true",
+        help="report the points as GitHub's autograding does, for the workflow of `release`",
+    )  # fmt: skip
     one.set_defaults(run=_check)
 
     one = commands.add_parser(
@@ -157,6 +165,11 @@ def _release(options: argparse.Namespace) -> int:
     written = release.release(options.source, options.out)
     for path in written:
         print(f"released {path}")
+        if options.github:
+            try:
+                print(f"wrote {github.write(path.parent, path.name, options.github)}")
+            except ValueError as error:
+                raise notebooks.NotebookError(str(error)) from None
     print(f"{len(written)} notebook{'s' * (len(written) != 1)} released.")
     return 0
 
@@ -164,7 +177,7 @@ def _release(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from book.grading.check import check
 
-    return 0 if check(options.notebook) else 1
+    return 0 if check(options.notebook, on_github=options.github) else 1
 
 
 def _record(path: Path) -> list[dict[str, Any]]:
