@@ -138,6 +138,13 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(run=_feedback)
 
     one = commands.add_parser(
+        "gradescope", help="pack an autograder for Gradescope; it holds the hidden tests"
+    )
+    one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
+    one.add_argument("out", type=Path, help="the zip file to upload")
+    one.set_defaults(run=_gradescope)
+
+    one = commands.add_parser(
         "leaks",
         help="search files for solutions and hidden tests",
         description="Search folders that students can see (the released notebooks, the website and "
@@ -207,6 +214,13 @@ def _feedback(options: argparse.Namespace) -> int:
     for student in left:
         running.printable(f"left out: {student}: the platform's name does not say which file it is")
     print(f"{count} pages; wrote {options.out}")
+    return 0
+
+
+def _gradescope(options: argparse.Namespace) -> int:
+    from book.grading import gradescope
+
+    print(f"{gradescope.pack(options.source, options.out)} files; wrote {options.out}")
     return 0
 
 

@@ -115,6 +115,15 @@ def find(roots: Sequence[Path], assignment: str = "", which: str = "name") -> li
     return _chosen(taken, assignment, which)
 
 
+def of_one(folder: Path, student: str, assignment: str = "") -> Submission:
+    """The submission of a student, to whom all that lies in `folder` belongs."""
+    found = list(_in_folder(folder)) or [
+        _Found((student,), frozenset(), (student,), folder, kind="empty")
+    ]
+    given: list[_Given] = [((student,), student, None, f) for f in found]
+    return max(_of_student(student, given, assignment, "name"), key=lambda s: (s.time, s.label))
+
+
 # ---- what lies where
 
 

@@ -28,7 +28,7 @@ def words(line):
 def test_every_command_is_of_a_kind_that_is_checked_here():
     assert [x for x in LINES if x not in OURS + NBGRADER] == ["rm -r ../course"]
     assert {words(line)[0] for line in OURS} == {
-        "release", "check", "grade", "gradebook", "feedback", "leaks",
+        "release", "check", "grade", "gradebook", "feedback", "gradescope", "leaks",
     }  # fmt: skip
 
 
