@@ -19,6 +19,9 @@ __all__ = ["WrongAnswerError", "require", "require_points", "verdict"]
 # What `require` would tell a student of the tests that ran last; the grader reads and clears it.
 hints: list[str] = []
 
+# The names of the mistakes that those tests saw; likewise.
+mistakes: list[str] = []
+
 # Verdicts on answers that stay what they are. The grader opens it, and empties it when it asks
 # another process of the student's; where nobody opened it, every verdict is made anew.
 verdicts: dict[tuple[str, int], tuple[Any, Any]] | None = None
@@ -54,6 +57,7 @@ def verdict(name: str, exercise: Any, answer: Callable[..., Any]) -> Any:
 def told(report: Any) -> str:
     """What a student may read of a report, of hidden cases too: the mistake, or what was raised."""
     if report.looks_like:
+        mistakes.append(report.looks_like.name)
         return f" It looks like this mistake: {report.looks_like.name}. {report.looks_like.why}"
     return f" Your code raises {', '.join(report.raised)}." if report.raised else ""
 

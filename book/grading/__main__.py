@@ -138,6 +138,14 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(run=_feedback)
 
     one = commands.add_parser(
+        "stats",
+        help="what the class did: the hardest tests, the mistakes by name, a page to show",
+    )
+    one.add_argument("record", type=Path, help="what `grade --json` wrote")
+    one.add_argument("--page", type=Path, metavar="FILE", help="write a page with pictures")
+    one.set_defaults(run=_stats)
+
+    one = commands.add_parser(
         "gradescope", help="pack an autograder for Gradescope; it holds the hidden tests"
     )
     one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
@@ -214,6 +222,21 @@ def _feedback(options: argparse.Namespace) -> int:
     for student in left:
         running.printable(f"left out: {student}: the platform's name does not say which file it is")
     print(f"{count} pages; wrote {options.out}")
+    return 0
+
+
+def _stats(options: argparse.Namespace) -> int:
+    from book.grading import feedback, stats
+
+    try:
+        numbers = stats.of(_record(options.record))
+    except ValueError as error:
+        raise platforms.PlatformError(f"{options.record}: {error}") from None
+    for line in stats.text(numbers).split("\n"):
+        running.printable(line)
+    if options.page:
+        feedback.write(options.page, stats.page(numbers))
+        print(f"wrote {options.page}")
     return 0
 
 

@@ -165,15 +165,22 @@ def _number(value: float) -> str:
     return f"{value:g}"
 
 
-def page(row: dict[str, Any]) -> str:
-    """The student's page."""
-    e = _escaped
-    parts = [
+def head(title: str) -> list[str]:
+    """The lines of a page up to its body. Nothing runs in it, and nothing is fetched."""
+    return [
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width">',
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
         "style-src 'unsafe-inline'\">",
-        f"<title>{e(row['assignment'])}: {e(row['student'])}</title><style>{_STYLE}</style></head>",
+        f"<title>{escaped(title)}</title><style>{_STYLE}</style></head>",
+    ]  # fmt: skip
+
+
+def page(row: dict[str, Any]) -> str:
+    """The student's page."""
+    e = escaped
+    parts = [
+        *head(f"{row['assignment']}: {row['student']}"),
         f"<body><h1>{e(row['assignment'])}</h1>",
         f"<p>{e(row['student'])}: <strong>{_number(row['score'])} of {_number(row['max'])} points"
         "</strong></p>",
@@ -212,14 +219,15 @@ def public(reason: str) -> str:
     return "a fault of the grader" if reason.startswith("a fault of the grader") else reason
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text for a page, whatever it contains."""
     # Control characters could turn a page's text around; lone surrogates are no text at all.
     text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", "\ufffd", text)
     return html.escape(text.encode(errors="replace").decode())
 
 
 def _lines(text: str) -> str:
-    return "<br>".join(_escaped(line) for line in text.split("\n"))
+    return "<br>".join(escaped(line) for line in text.split("\n"))
 
 
 def write(path: Path, text: str) -> None:

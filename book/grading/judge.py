@@ -273,6 +273,7 @@ class Judge:
         peer: Peer | None = None
         value = None
         grading.hints.clear()
+        grading.mistakes.clear()
         grading.watch = self._watch
         try:
             for attempt in (1, 2):
@@ -319,6 +320,7 @@ class Judge:
             "passed": error is None and score == step.points,
             "reason": reason[:2000],
             "detail": detail[:4000],
+            "mistakes": list(dict.fromkeys(grading.mistakes)),
         }
 
     def _cause(self) -> str:

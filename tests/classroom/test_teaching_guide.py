@@ -28,7 +28,7 @@ def words(line):
 def test_every_command_is_of_a_kind_that_is_checked_here():
     assert [x for x in LINES if x not in OURS + NBGRADER] == ["rm -r ../course"]
     assert {words(line)[0] for line in OURS} == {
-        "release", "check", "grade", "gradebook", "feedback", "gradescope", "leaks",
+        "release", "check", "grade", "gradebook", "feedback", "gradescope", "stats", "leaks",
     }  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def test_options_in_the_text_exist(capsys):
     with pytest.raises(SystemExit):
         command.main(["grade", "--help"])
     known = capsys.readouterr().out
-    for verb in ("leaks", "gradebook", "feedback"):
+    for verb in ("leaks", "gradebook", "feedback", "stats"):
         with pytest.raises(SystemExit):
             command.main([verb, "--help"])
         known += capsys.readouterr().out
