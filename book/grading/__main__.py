@@ -9,7 +9,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from book.grading import github, journal, leaks, notebooks, platforms, release, roster, running
+from book.grading import (
+    github,
+    hand,
+    journal,
+    leaks,
+    notebooks,
+    platforms,
+    release,
+    roster,
+    running,
+)
 from book.grading.engine import EngineError
 
 _MEMORY = "three quarters of the machine's divided by the jobs; at least 512, at most 4096"
@@ -29,8 +39,8 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         result: int = options.run(options)
-    except (notebooks.NotebookError, roster.RosterError, platforms.PlatformError, EngineError,
-            journal.BusyError, OSError) as error:  # fmt: skip
+    except (notebooks.NotebookError, roster.RosterError, platforms.PlatformError, hand.HandError,
+            EngineError, journal.BusyError, OSError) as error:  # fmt: skip
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -93,6 +103,18 @@ def _parser() -> argparse.ArgumentParser:
     several.add_argument(
         "--best", dest="which", action="store_const", const="best",
         help="of several notebooks of a student grade all (the last five), and count the best",
+    )  # fmt: skip
+    one.add_argument(
+        "--hand", type=Path, nargs="+", default=[], metavar="FILE",
+        help="points by hand, also in the place of a test's: tables with id, cell, points, reason",
+    )  # fmt: skip
+    one.add_argument(
+        "--hand-sheet", type=Path, metavar="FILE",
+        help="write such a table for the answers that still need points by hand",
+    )  # fmt: skip
+    one.add_argument(
+        "--only", nargs="+", default=[], metavar="STUDENT",
+        help="grade these anew; all others keep the rows that they have",
     )  # fmt: skip
     one.add_argument("--afresh", action="store_true", help="grade again what was graded before")
     one.add_argument(

@@ -582,6 +582,7 @@ def judge(
         emit({"event": "end", "problem": str(error), "cells": [], "remarks": [], "cut": 0})
         return
     plan.remarks[:0] = remarks
+    answers = notebooks.by_hand(work, notebooks.cells(notebook))
     del notebook, data
     one = Judge(work, plan, side, limits, outside or Outside(began + limits.total))
     try:
@@ -598,6 +599,7 @@ def judge(
             "problem": None,
             "cells": [c for c in cells if c["error"] or c["out"] or c["cut"]],
             "remarks": one.remarks,
+            "answers": answers,
             "cut": sum(c["cut"] for c in cells),
             "seconds": round(time.monotonic() - began, 3),
             "pid": os.getpid(),

@@ -25,6 +25,8 @@ BEGIN_SCHEME, END_SCHEME = "BEGIN MARK SCHEME", "END MARK SCHEME"
 # for what it defines, which takes some hundred times its size.
 CODE_LIMIT = 4 << 20
 PARSED_LIMIT = 100_000
+# Characters of an answer that a person reads.
+ANSWER_LIMIT = 20_000
 
 
 class NotebookError(ValueError):
@@ -462,6 +464,16 @@ def plan(work: Assignment, submitted: list[Cell]) -> Plan:
         result.remarks.append(f"missing cells: {', '.join(missing)}")
     _lay(work, mine, added, result)
     return result
+
+
+def by_hand(work: Assignment, submitted: list[Cell]) -> dict[str, str]:
+    """What a student wrote into the cells that a person reads, the beginning of each."""
+    asked = {c.grade_id for c in work.cells if c.kind == "manual"}
+    found: dict[str, str] = {}
+    for c in submitted:
+        if c.grade_id in asked:
+            found.setdefault(c.grade_id, c.source[:ANSWER_LIMIT])
+    return found
 
 
 def _lay(

@@ -78,7 +78,7 @@ def fill(
         person = _whose(row, people)
         if person is None:
             filled.left.append(f"{row['student']}: not in the gradebook")
-        elif row["status"] != "graded":
+        elif row["status"] != "graded" and not any(t.get("by_hand") for t in row["tests"]):
             filled.left.append(f"{row['student']}: {row['status']}")
         else:
             line = table[person.line]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from book.grading import feedback, journal, memory, names, notebooks, roster, submissions
+from book.grading import feedback, hand, journal, memory, names, notebooks, roster, submissions
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -30,6 +31,9 @@ class Run:
         self.whose = {s: people.whose(s) if people else None for s in everything}
         self.names = {s: p.name if (p := self.whose[s]) else s.student for s in everything}
         self.alike = _look_alikes(self.names, self.whose)
+        self.marks = hand.read(options.hand, work)
+        # What the last run said, to say what is different now.
+        self.before = _record(options.json)
         self.pages = self._pages()
         self._written = 0.0
 
@@ -52,7 +56,7 @@ class Run:
         self.rows[one] = {
             **row,
             "student": self.names[one],
-            "id": person.id if person else one.student,
+            "id": self.id(one),
             "email": person.email if person else "",
             "section": person.section if person else "",
             "file": one.label,
@@ -62,7 +66,13 @@ class Run:
             "sender": one.sender.__dict__ if one.sender else None,
             "remarks": [*remarks, *row["remarks"]],
         }
+        hand.merge(self.rows[one], self.marks, self.work)
         return self.rows[one]
+
+    def id(self, one: Submission) -> str:
+        """What identifies the student: the roster's, or the name as it was handed in."""
+        person = self.whose[one]
+        return person.id if person else one.student
 
     def finished(self) -> list[dict[str, Any]]:
         """All rows so far, of which one counts for each student, and those of the missing."""
@@ -89,16 +99,20 @@ class Run:
 
     def _missing(self, person: roster.Person) -> dict[str, Any]:
         why = "nothing was handed in"
-        return {
+        row = {
             "student": person.name, "id": person.id, "email": person.email,
             "section": person.section, "file": "", "assignment": self.work.name,
             "status": "missing", "score": 0.0, "max": self.work.maximum, "reason": why,
-            "cells": [], "remarks": [], "cut": 0, "by_hand": [], "seconds": 0.0, "counts": True,
+            "cells": [], "remarks": [], "cut": 0, "seconds": 0.0, "counts": True,
+            "by_hand": [c.grade_id for c in self.work.cells if c.kind == "manual"],
             "late": False, "page": "", "sender": None,
             "tests": [{"id": c.grade_id, "score": 0.0, "max": c.points, "passed": False,
                        "reason": why, "detail": why, "seconds": 0.0}
                       for c in self.work.cells if c.kind == "test"],
         }  # fmt: skip
+        # Somebody may have handed in on paper.
+        hand.merge(row, self.marks, self.work)
+        return row
 
     # -- files
 
@@ -126,6 +140,21 @@ class Run:
                 feedback.write_page(row, o.feedback)
         feedback.write_all(rows, table=o.csv, record=o.json, pages=None)
 
+    def changes(self, rows: list[dict[str, Any]]) -> list[str]:
+        """What is different from the record of the last run, old against new."""
+        old = {(r["id"], r["file"]): r for r in self.before}
+        found = []
+        for row in rows:
+            then = old.get((row["id"], row["file"]))
+            if then is None or then["score"] == row["score"]:
+                continue
+            points = {t["id"]: t["score"] for t in then["tests"]}
+            tests = [f"{t['id']}: {points.get(t['id'], 0):g} -> {t['score']:g}"
+                     for t in row["tests"] if points.get(t["id"], 0) != t["score"]]  # fmt: skip
+            found.append(f"changed: {row['student']}: {then['score']:g} -> {row['score']:g} "
+                         f"({', '.join(tests)})")  # fmt: skip
+        return found
+
     # -- words
 
     def warn(self) -> None:
@@ -139,6 +168,10 @@ class Run:
             unknown = sorted({s.student for s, person in self.whose.items() if not person})
             if unknown:
                 told.append(f"not in the roster: {', '.join(map(names.escaped, unknown))}")
+        people = [p.id for p in self.people.people] if self.people else []
+        mine = map(self.id, self.everything)
+        if nobody := self.marks.unknown([*people, *mine]):
+            told.append(f"points by hand for nobody's id: {', '.join(map(names.escaped, nobody))}")
         for text in told:
             print(f"warning: {text}", file=sys.stderr)
 
@@ -169,6 +202,8 @@ class Run:
         if twice := sorted({r["student"] for r in rows if ids.count(r["id"]) > 1}):
             printable(f"Several files each from: {', '.join(twice)}. Every file has its own row; "
                       "`counts` says which one counts.")  # fmt: skip
+        for line in self.changes(rows):
+            printable(line)
         remarked = sum(bool(r["remarks"]) for r in rows)
         if remarked:
             printable(f"{remarked} rows have remarks: see the table's column of that name.")
@@ -182,6 +217,15 @@ def printable(text: str) -> None:
     coding = sys.stdout.encoding or "utf-8"
     text = text.encode(coding, "replace").decode(coding, "replace")
     print("".join(c if c.isprintable() else "?" for c in text), flush=True)
+
+
+def _record(path: Path | None) -> list[dict[str, Any]]:
+    """The rows of an earlier run's record; none if there is none."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8")) if path else []
+        return [r for r in rows if {"id", "file", "score", "tests"} <= r.keys()]
+    except (OSError, ValueError, AttributeError, TypeError):
+        return []
 
 
 def _look_alikes(
@@ -205,10 +249,13 @@ def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
     work = notebooks.assignment(source)
     people = roster.read(options.roster) if options.roster else None
     everything = submissions.find(options.submissions, work.name, options.which)
-    own = {p.resolve() for p in (options.roster, options.csv, options.json) if p}
+    own = {p.resolve() for p in (options.roster, options.csv, options.json, options.hand_sheet,
+                                 *options.hand) if p}  # fmt: skip
     everything = [s for s in everything if s.path.parent.resolve() / s.path.name not in own]
     if not everything and people is None:
         raise notebooks.NotebookError("there is nothing in what is to be graded")
+    if options.only:
+        _check_only(options.only, everything, people)
     one = Run(work, everything, people, options)
     first = options.json or options.csv or (options.feedback and options.feedback / "feedback")
     place = options.journal or (first and first.parent / f".{first.name}.journal")
@@ -226,6 +273,17 @@ def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
         return _grade(one, source, kept, mode, limits)
 
 
+def _check_only(
+    only: list[str], everything: list[Submission], people: roster.Roster | None
+) -> None:
+    known = {s.student for s in everything}
+    for one in everything:
+        if person := people.whose(one) if people else None:
+            known |= {person.id, person.name}
+    if lost := sorted(set(only) - known):
+        raise notebooks.NotebookError(f"--only: nobody of that name: {', '.join(lost)}")
+
+
 def _interrupted(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -239,6 +297,13 @@ def _grade(
     left = []
     for one in run.everything:
         known = kept.rows.get(keys[one]) if kept and not run.options.afresh else None
+        if run.options.only:
+            known = None
+            if not {one.student, run.names[one], run.id(one)} & set(run.options.only):
+                # As it was, even if the source is another one by now.
+                known = kept.last(keys[one].removeprefix(base)) if kept else None
+                if known is None:
+                    continue
         # A fault of the machine is not kept against the student.
         if known and known["status"] != "error":
             run.add(one, known)
@@ -265,6 +330,8 @@ def _grade(
     finally:
         if run.rows or run.people:
             run.write_all()
+        if run.options.hand_sheet:
+            feedback.write(run.options.hand_sheet, hand.sheet(run.finished(), run.work))
     run.summary()
     return 1 if any(r["status"] == "error" for r in run.rows.values()) else 0
 

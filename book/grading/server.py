@@ -274,6 +274,7 @@ class Server:
             "cells": end["cells"],
             "remarks": end["remarks"],
             "cut": end["cut"],
+            "answers": end.get("answers", {}),
             "by_hand": [c.grade_id for c in self.work.cells if c.kind == "manual"],
             "seconds": round(time.monotonic() - job.began, 3),
         }
