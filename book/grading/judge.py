@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from book import grading
-from book.grading import notebooks
+from book.grading import notebooks, prints
 from book.grading.border import Peer, Remote
 from book.grading.channel import BorderError, Channel, GoneError, StudentError, TimeLimitError
 from book.grading.notebooks import Assignment, Plan, Step
@@ -583,6 +583,8 @@ def judge(
         return
     plan.remarks[:0] = remarks
     answers = notebooks.by_hand(work, notebooks.cells(notebook))
+    marks = {s.name: prints.prints(s.student) for s in plan.steps
+             if s.kind == "solution" and s.student}  # fmt: skip
     del notebook, data
     one = Judge(work, plan, side, limits, outside or Outside(began + limits.total))
     try:
@@ -600,6 +602,7 @@ def judge(
             "cells": [c for c in cells if c["error"] or c["out"] or c["cut"]],
             "remarks": one.remarks,
             "answers": answers,
+            "prints": marks,
             "cut": sum(c["cut"] for c in cells),
             "seconds": round(time.monotonic() - began, 3),
             "pid": os.getpid(),

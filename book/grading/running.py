@@ -10,7 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from book.grading import feedback, hand, journal, memory, names, notebooks, roster, submissions
+from book.grading import (
+    feedback,
+    hand,
+    journal,
+    memory,
+    names,
+    notebooks,
+    prints,
+    roster,
+    submissions,
+)
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -34,6 +44,7 @@ class Run:
         self.marks = hand.read(options.hand, work)
         # What the last run said, to say what is different now.
         self.before = _record(options.json)
+        self.prints: dict[Submission, dict[str, list[int]]] = {}
         self.pages = self._pages()
         self._written = 0.0
 
@@ -67,6 +78,7 @@ class Run:
             "remarks": [*remarks, *row["remarks"]],
         }
         hand.merge(self.rows[one], self.marks, self.work)
+        self.prints[one] = self.rows[one].pop("prints", {})
         return self.rows[one]
 
     def id(self, one: Submission) -> str:
@@ -129,9 +141,23 @@ class Run:
             feedback.write_record(rows, o.json)
             self._written += time.monotonic() - began
 
+    def compare(self) -> None:
+        """Say in the table and the record, not on a page, whose answers are alike."""
+        given = {c.grade_id: prints.prints(c.source) for c in self.work.cells
+                 if c.kind == "solution"}  # fmt: skip
+        by_id = {self.rows[s]["id"]: some for s, some in self.prints.items()
+                 if self.rows[s]["counts"]}  # fmt: skip
+        found = prints.alike(by_id, given)
+        called = {self.rows[s]["id"]: self.names[s] for s in self.rows}
+        for row in self.rows.values():
+            others = found.get(row["id"], {}) if row["counts"] else {}
+            row["alike"] = [f"{called[who]}: {', '.join(cells)}"
+                            for who, cells in sorted(others.items())]  # fmt: skip
+
     def write_all(self) -> None:
         """Write everything; only a whole run removes the pages of students who are gone."""
         o, rows = self.options, self.finished()
+        self.compare()
         if len(self.rows) == len(self.everything):
             feedback.write_all(rows, table=o.csv, record=o.json, pages=o.feedback)
             return
@@ -202,6 +228,9 @@ class Run:
         if twice := sorted({r["student"] for r in rows if ids.count(r["id"]) > 1}):
             printable(f"Several files each from: {', '.join(twice)}. Every file has its own row; "
                       "`counts` says which one counts.")  # fmt: skip
+        if like := [r["student"] for r in rows if r.get("alike")]:
+            printable(f"Answers much alike, a hint and no verdict: {', '.join(like)}; see the "
+                      "table's column `alike`.")  # fmt: skip
         for line in self.changes(rows):
             printable(line)
         remarked = sum(bool(r["remarks"]) for r in rows)

@@ -275,6 +275,7 @@ class Server:
             "remarks": end["remarks"],
             "cut": end["cut"],
             "answers": end.get("answers", {}),
+            "prints": end.get("prints", {}),
             "by_hand": [c.grade_id for c in self.work.cells if c.kind == "manual"],
             "seconds": round(time.monotonic() - job.began, 3),
         }
