@@ -193,7 +193,7 @@ HOG = """
 import os, time
 for n in range(8):
     if os.fork() == 0:
-        block = bytearray(b'x') * (150 << 20)
+        block = bytearray(b'x') * (200 << 20)
         time.sleep(60)
         os._exit(0)
 time.sleep(60)
@@ -210,7 +210,7 @@ import mmap, os, time
 for n in range(8):
     if os.fork() == 0:
         block = mmap.mmap(-1, 150 << 20)
-        block.write(b'x' * (150 << 20))
+        block.write(b'x' * (200 << 20))
         time.sleep(60)
         os._exit(0)
 time.sleep(60)
@@ -229,8 +229,8 @@ def double(n):
 DEEP = ('{"cells": [], "x": [' + ",".join(["[[],[]]"] * 7_000_000) + "]}").encode()
 WIDE = notebook({"cell_type": "code", "source": "x = [" + "(1)," * 2_500_000 + "]", "metadata": {}})
 # On a busy machine the clock may be first.
-ENDED = "used more than 400 MB of memory|within 3 s"
-TOGETHER = 400  # MB for a submission, all its processes together
+ENDED = "used more than 600 MB of memory|within 3 s"
+TOGETHER = 600  # MB for a submission, all its processes together
 HOSTILE = {
     "a tree of processes": (submission(HOG + SOFTMAX), 7, ENDED),
     "a tree in a call": (
