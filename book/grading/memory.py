@@ -150,7 +150,9 @@ class Watch:
         there = self._there()
         used = mine + sum(self._about(one) for one in there.values())
         wait = min(SELDOM, max(OFTEN, (self.limit - used) / RATE))
-        self.next = time.monotonic() + wait
+        # With many processes a look takes long: it may cost a tenth, and a third near the limit.
+        cost = time.monotonic() - now
+        self.next = time.monotonic() + max(wait, (9 if 2 * used < self.limit else 2) * cost)
         over = used > self.limit
         if over or now >= self.next_exact:
             # What is shared was counted often, and what was put in the place of the shared, never.
@@ -162,6 +164,7 @@ class Watch:
                 used = mine + sum(n for n in told if n is not None)
             if used <= self.limit:
                 _signal(there if over else (), signal.SIGCONT)
+                self.next = max(self.next, time.monotonic() + 2 * (time.monotonic() - now))
         if used <= self.limit:
             return False
         theirs = used - mine
