@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from book import bench_experts
 from transformer_parts.decoder import (
     DecoderBlock,
     DecoderOnlyTransformer,
@@ -438,7 +439,7 @@ def run(quick: bool = False, compiled: bool = True, decode: bool = True) -> dict
     Args:
         quick: small sizes and few rounds; shows that all runs, and says little about speed.
         compiled: with torch.compile, if there is a C++ compiler.
-        decode: with the comparison of decoding.
+        decode: with the comparisons with Hugging Face: decoding, and layers of experts.
     """
     size = Size(batch=2, length=64, d_model=64, num_heads=4, num_kv_heads=2, d_ff=128)
     size = size if quick else Size()
@@ -449,6 +450,9 @@ def run(quick: bool = False, compiled: bool = True, decode: bool = True) -> dict
     result = {"header": about, "compiled": compiled, "rows": [asdict(row) for row in rows]}
     if decode:
         result["decoding"] = decoding(8 if quick else 128, 3 if quick else 7)
+        result["experts"] = bench_experts.against_hugging_face(
+            alternate, *((3, 32, 32) if quick else (7, 512, 256))
+        )
     return result
 
 
@@ -487,6 +491,8 @@ def report(result: Mapping[str, Any]) -> str:
                 f"({decode['low']:.2f} to {decode['high']:.2f}); "
                 f"the same tokens: {'yes' if decode['same_tokens'] else 'NO'}"
             )
+    if "experts" in result:
+        lines += bench_experts.report(result["experts"])
     return "\n".join(lines)
 
 

@@ -36,6 +36,14 @@ def as_markdown() -> str:
             "of the reference, *of* the largest that would have passed. *Gradients* says whether "
             "those with respect to every input were compared too.",
             _oracles(),
+            "## Under torch's transformations",
+            "Each public module and each function that takes tensors, with the same values (and "
+            "gradients, where a transformation has them) as without. *compile* is "
+            "`torch.compile(fullgraph=True)`; *export* has dynamic batch and length, and is run "
+            "with others; *jvp* uses the plain kernel of torch's attention, because the fused one "
+            "has no derivative forwards; a part that is made on *meta* gets its memory, or its "
+            "weights, afterwards. Empty: it has nothing of the kind.",
+            _transformations(),
             "## Wrong answers",
             "Each exercise has named wrong answers. A test hands each of them to the checker, "
             "which must reject it and call it by its name.",
@@ -134,6 +142,17 @@ def _oracles() -> str:
         rows.append((f"{chapter} `{part}`", reference, "; ".join(cases), gradients, *cells))
     head = ("part", "reference", "cases", "gradients", *_DTYPES)
     return f"{len(found)} comparisons.\n\n" + table(head, rows)
+
+
+def _transformations() -> str:
+    found = measured("transformation")
+    if not found:
+        return NOT_RUN
+    kinds = max((list(one) for one in found.values()), key=len)
+    rows = [(f"`{name}`", *(one.get(kind, "") for kind in kinds)) for name, one in found.items()]
+    tried = [one[kind] for one in found.values() for kind in kinds if one.get(kind)]
+    passed = f"{tried.count('yes')} of {len(tried)} pass."
+    return f"{passed}\n\n" + table(("part", *kinds), rows)
 
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16")

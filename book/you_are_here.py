@@ -84,6 +84,12 @@ PLACES: dict[str, Place] = {
     ),
     "training": Place("today", ("all",), "every box, and how its numbers are found"),
     "inside": Place("today", ("all",), "the whole model, after its training"),
+    "experts": Place(
+        "today", ("gated feed-forward",), "the feed-forward part, many of them in the place of one"
+    ),
+    "local_attention": Place(
+        "today", ("grouped-query attention",), "attention, over fewer keys or in tiles"
+    ),
 }
 
 

@@ -19,6 +19,8 @@
 `tokens`: Tokens: from text to numbers.
 `training`: Training: from a likelihood to a model.
 `inside`: Looking inside: what a trained model has learned.
+`experts`: Mixture of experts.
+`local_attention`: Local attention and FlashAttention.
 
 Woven by `make weave`; do not edit.
 """

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_parts.softmax import softmax, softmax_backward
+from transformer_parts.tensors import can_read_values
 
 __all__ = [
     "causal_mask",
@@ -78,14 +79,16 @@ def padding_mask(lengths: Tensor | Sequence[int], max_len: int) -> Tensor:
         of `lengths`.
 
     Raises:
-        ValueError: if `lengths` is not one-dimensional or an entry is out of range.
+        ValueError: if `lengths` is not one-dimensional or, on the CPU, an entry is out
+            of range.
 
     Source: chapter on attention, section Masks.
     """
     lengths = torch.as_tensor(lengths)
     if lengths.dim() != 1:
         raise ValueError(f"lengths must have shape (B,), got {tuple(lengths.shape)}")
-    if ((lengths < 0) | (lengths > max_len)).any():
+    outside = (lengths < 0) | (lengths > max_len)
+    if can_read_values(lengths) and outside.any():
         raise ValueError(
             f"lengths must be from 0 to max_len={max_len}, got {lengths.tolist()}"
         )
@@ -315,9 +318,10 @@ class MultiHeadAttention(nn.Module):
                     f"{name} must have shape (B, positions, {self.d_model}), "
                     f"got {tuple(x.shape)}"
                 )
-        if key.shape != value.shape or len(key) != len(query):
+        b = query.shape[0]
+        if key.shape != value.shape or key.shape[0] != b:
             raise ValueError(
-                f"key and value must have shape ({len(query)}, S, {self.d_model}), "
+                f"key and value must have shape ({b}, S, {self.d_model}), "
                 f"got {tuple(key.shape)} and {tuple(value.shape)}"
             )
         mask = _combined_mask(query, key, attn_mask, key_padding_mask, is_causal)

@@ -292,15 +292,24 @@ def forward_bound(
     bandwidth: float,
     dtype_bytes: float = 2,
 ) -> float:
-    """The shortest time of a step of generating in seconds, if everything overlapped.
+    """The shortest time of a step of generating in seconds, part by part.
 
-    Prefill is query_len = key_len, decoding query_len = 1. Only what the step needs is
-    counted: the pairs that causal attention looks at, and the logits of the last
-    position. Arguments and errors as `model_flops`, `forward_bytes` and `roofline`.
+    The matrices of the blocks, attention and the output head take turns, so their times
+    add up; within each part transfer and arithmetic overlap. Prefill is query_len =
+    key_len, decoding query_len = 1. Only what the step needs is counted: the pairs that
+    causal attention looks at, and the logits of the last position. Arguments and errors
+    as `model_flops`, `forward_bytes` and `roofline`.
 
-    Source: chapter 16, eq-cost-time.
+    Source: chapter 16, eq-cost-parts.
     """
     needed = model_flops(config, batch, query_len, key_len, causal=True, logits_len=1)
-    flops = sum(needed.values())
-    nbytes = forward_bytes(config, batch, key_len, dtype_bytes)
-    return time_bound(flops, nbytes, peak_flops, bandwidth)
+    weights = matmul_parameters(config)
+    blocks = dtype_bytes * (weights["attention"] + weights["feed-forward"])
+    head = dtype_bytes * weights["vocabulary"]
+    caches = forward_bytes(config, batch, key_len, dtype_bytes) - blocks - head
+    parts = [
+        (needed["projections"] + needed["feed-forward"], blocks),
+        (needed["attention"], caches),
+        (needed["vocabulary"], head),
+    ]
+    return sum(time_bound(*part, peak_flops, bandwidth) for part in parts)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_parts.attention import causal_mask
-from transformer_parts.embeddings import TokenEmbedding, sinusoidal_positional_encoding
+from transformer_parts.embeddings import SinusoidalPositionalEncoding, TokenEmbedding
 from transformer_parts.feed_forward import (
     FeedForward,
     GatedFeedForward,
@@ -377,10 +377,14 @@ def _attention_mask(
     mask = causal_mask(t, s, device)
     if window is not None:
         mask = mask.triu(s - t - window + 1)  # the last `window` keys of each query
-    if extra is not None:
-        # A position always sees itself: kernels differ on rows without any key.
-        mask = mask & (extra | causal_mask(t, s, device).triu(s - t))
-    return mask
+    if extra is None:
+        return mask
+    # A position always sees itself: kernels differ on rows without any key.
+    itself = causal_mask(t, s, device).triu(s - t)
+    if extra.dtype == torch.bool:
+        return mask & (extra | itself)
+    shut = extra == -torch.inf
+    return extra.masked_fill(shut & itself, 0.0).masked_fill(~mask, -torch.inf)
 
 
 def _extra_mask(
@@ -390,10 +394,12 @@ def _extra_mask(
     if attn_mask is not None:
         shape = tuple(attn_mask.shape)
         fits = len(shape) in (2, 4) and shape[-2:] == (t, s)
-        if attn_mask.dtype != torch.bool or not fits:
+        if not fits or not (
+            attn_mask.dtype == torch.bool or attn_mask.is_floating_point()
+        ):
             raise ValueError(
-                f"attn_mask must be boolean of shape ({t}, {s}) or (B, H, {t}, {s}), "
-                f"got {attn_mask.dtype} of shape {shape}"
+                f"attn_mask must be boolean or floating, of shape ({t}, {s}) or "
+                f"(B, H, {t}, {s}), got {attn_mask.dtype} of shape {shape}"
             )
     if key_padding_mask is None:
         return attn_mask
@@ -403,7 +409,11 @@ def _extra_mask(
             f"{key_padding_mask.dtype} of shape {tuple(key_padding_mask.shape)}"
         )
     token = key_padding_mask[:, None, None, :]
-    return token if attn_mask is None else attn_mask & token
+    if attn_mask is None:
+        return token
+    if attn_mask.dtype == torch.bool:
+        return attn_mask & token
+    return attn_mask.masked_fill(~token, -torch.inf)
 
 
 # From notebooks/15_decoder.ipynb#the-library-version
@@ -419,15 +429,14 @@ class DecoderOnlyTransformer(nn.Module):
     Source: chapter 15, eq-dec-block.
     """
 
-    pe: Tensor | None
-
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         c = self.config = config
         added = c.position == "sinusoidal"
         self.embed = TokenEmbedding(c.vocab_size, c.d_model, scale=added)
-        pe = sinusoidal_positional_encoding(c.max_seq_len, c.d_model) if added else None
-        self.register_buffer("pe", pe, persistent=False)
+        self.positions = (
+            SinusoidalPositionalEncoding(c.d_model, c.max_seq_len) if added else None
+        )
         self.rope = _rotary(c) if c.position == "rope" else None
         self.layers = nn.ModuleList(DecoderBlock(c, i) for i in range(c.num_layers))
         self.norm = _norm(c) if c.norm_first else nn.Identity()
@@ -461,9 +470,9 @@ class DecoderOnlyTransformer(nn.Module):
         Args:
             tokens: the newest T positions, shape (B, T), integers.
             cache: from `new_cache`; it is extended by these positions.
-            attn_mask: boolean, (T, S) or broadcasting to (B, H, T, S), True = may
-                attend; S counts the cached positions too. Causality is added to it, and
-                a position always sees itself.
+            attn_mask: (T, S) or broadcasting to (B, H, T, S); S counts the cached
+                positions too. Boolean: True = may attend. Floating point: added to the
+                scores. Causality is added to it, and a position always sees itself.
             key_padding_mask: boolean, (B, S), True = a token and not padding.
             position_ids: (T,) or (B, T). None: counted on from the cache; with a
                 key_padding_mask only tokens are counted, so that each sequence starts
@@ -482,8 +491,8 @@ class DecoderOnlyTransformer(nn.Module):
         extra = _extra_mask(attn_mask, key_padding_mask, b, t, s)
         rows = self._positions(position_ids, key_padding_mask, past, tokens)
         x = self.embed(tokens)
-        if self.pe is not None:
-            x = x + self.pe[rows].to(x.dtype)
+        if self.positions is not None:
+            x = x + self.positions.rows(rows, x)
         rope = self._tables(rows, x.device)
         blocks: list[Any] = list(self.layers)
         masks = {  # one for each kind of layer, not for each layer
@@ -503,7 +512,10 @@ class DecoderOnlyTransformer(nn.Module):
     def new_cache(self, batch: int, max_len: int) -> Cache:
         """An empty cache for every layer, with room for `max_len` positions."""
         c, like = self.config, self.embed.weight
-        place: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
+        kind, dtype = like.device.type, like.dtype
+        if torch.is_autocast_enabled(kind):  # keys come in the dtype of its products
+            dtype = torch.get_autocast_dtype(kind)
+        place: dict[str, Any] = {"dtype": dtype, "device": like.device}
         if c.attention == "mla":
             rank, dim = c.kv_lora_rank or 0, c.d_rope
             return [

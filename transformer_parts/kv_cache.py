@@ -23,9 +23,11 @@ __all__ = [
     "repeat_kv",
     "causal_padding_mask",
     "padding_position_ids",
+    "check_new",
     "KVCache",
     "check_cache_law",
     "GroupedQueryAttention",
+    "fit_mask",
     "kv_cache_bytes_per_token",
     "attention_intensity",
     "mha_to_gqa",
@@ -110,6 +112,26 @@ def padding_position_ids(tokens: Tensor) -> Tensor:
 
 # From notebooks/13_kv_cache.ipynb#the-plain-version
 # Library version: adds memory taken once, room, truncate and reset, and errors.
+def check_new(keys: Tensor, k: Tensor, v: Tensor) -> int:
+    """How many positions T the new `k` and `v`, each (B, G, T, head_dim), bring.
+
+    Raises:
+        ValueError: on another shape, dtype or device than those of the memory `keys`.
+
+    Source: chapter 13, eq-kv-chunk.
+    """
+    t = k.shape[2] if k.dim() == 4 else 1
+    shape = (*keys.shape[:2], t, keys.shape[3])
+    for name, x in (("k", k), ("v", v)):
+        if x.shape != shape or x.dtype != keys.dtype or x.device != keys.device:
+            raise ValueError(
+                f"{name} must be as the cache, (batch, num_kv_heads, T, head_dim) "
+                f"= {shape}, {keys.dtype} on {keys.device}, "
+                f"got {tuple(x.shape)}, {x.dtype} on {x.device}"
+            )
+    return t
+
+
 class KVCache:
     """Room for the keys and values of one layer; `update` appends, and returns all.
 
@@ -176,16 +198,7 @@ class KVCache:
             ValueError: on another shape, dtype or device than the cache's, or if there
                 is no room; the cache is then as before.
         """
-        (b, g, room, d), like = self.keys.shape, self.keys
-        t = k.shape[2] if k.dim() == 4 else 1
-        shape = (b, g, t, d)
-        for name, x in (("k", k), ("v", v)):
-            if x.shape != shape or x.dtype != like.dtype or x.device != like.device:
-                raise ValueError(
-                    f"{name} must be as the cache, (batch, num_kv_heads, T, head_dim) "
-                    f"= {shape}, {like.dtype} on {like.device}, "
-                    f"got {tuple(x.shape)}, {x.dtype} on {x.device}"
-                )
+        t, room = check_new(self.keys, k, v), self.max_len
         end = self.length + t
         if end > room:
             raise ValueError(
@@ -310,6 +323,7 @@ class GroupedQueryAttention(nn.Module):
         out_bias: whether out_proj has one.
         qk_norm: normalise each head's queries and keys (RMSNorm, before the rotation).
         eps: of these two norms.
+        scale: factor on the scores; None for 1 / sqrt(head_dim).
 
     Raises:
         ValueError: if a size is less than 1, num_heads is not a multiple of
@@ -329,6 +343,7 @@ class GroupedQueryAttention(nn.Module):
         out_bias: bool = False,
         qk_norm: bool = False,
         eps: float = 1e-6,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         if min(d_model, num_heads, num_kv_heads) < 1 or num_heads % num_kv_heads:
@@ -344,7 +359,7 @@ class GroupedQueryAttention(nn.Module):
         head_dim = d_model // num_heads if head_dim is None else head_dim
         if head_dim < 1:
             raise ValueError(f"head_dim must be at least 1, got {head_dim}")
-        self.d_model, self.head_dim = d_model, head_dim
+        self.d_model, self.head_dim, self.scale = d_model, head_dim, scale
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.q_proj = nn.Linear(d_model, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(d_model, num_kv_heads * head_dim, bias=bias)
@@ -394,7 +409,7 @@ class GroupedQueryAttention(nn.Module):
             both = apply_rotary_emb(torch.cat([q, k], dim=1), *rope)
             q, k = torch.split(both, [self.num_heads, self.num_kv_heads], dim=1)
         if attn_mask is not None:
-            attn_mask = _fitting(attn_mask, (b, self.num_heads, t, s), q.dtype)
+            attn_mask = fit_mask(attn_mask, (b, self.num_heads, t, s), q.dtype)
         if cache is not None:
             k, v = cache.update(k, v)  # (B, G, S, head_dim)
         if t == 1:  # a group's queries are rows that share their keys: eq-gqa-stack
@@ -407,20 +422,37 @@ class GroupedQueryAttention(nn.Module):
                 shape = (*attn_mask.shape[:-3], *groups, attn_mask.shape[-1])
                 attn_mask = attn_mask.reshape(shape)
             rows = q.reshape(b, *groups, self.head_dim)
-            out = F.scaled_dot_product_attention(rows, k, v, attn_mask)
+            out = F.scaled_dot_product_attention(
+                rows, k, v, attn_mask, scale=self.scale
+            )
             out = out.reshape(b, self.num_heads, 1, self.head_dim)
         else:
             if attn_mask is None and t < s:
                 attn_mask = causal_mask(t, s, x.device)
             out = F.scaled_dot_product_attention(
-                q, k, v, attn_mask, is_causal=attn_mask is None, enable_gqa=True
-            )
+                q, k, v, attn_mask,
+                is_causal=attn_mask is None, scale=self.scale, enable_gqa=True,
+            )  # fmt: skip
         y: Tensor = self.out_proj(merge_heads(out))
         return y
 
 
-def _fitting(mask: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The mask, in `dtype` if it is added. Raises if it does not broadcast to shape."""
+def fit_mask(mask: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A mask as torch's attention wants it, or an error that says what it should be.
+
+    Args:
+        mask: boolean, True = may attend, or floating point, added to the scores.
+        shape: (B, H, T, S), to which the mask has to broadcast.
+        dtype: of the scores.
+
+    Returns:
+        The mask with two axes at least, in `dtype` if it is added.
+
+    Raises:
+        ValueError: if it does not broadcast to `shape`, or is of another kind.
+
+    Source: chapter 13, section The library version.
+    """
     sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
     if mask.dim() > 4 or any(m not in (1, n) for m, n in sizes):
         raise ValueError(

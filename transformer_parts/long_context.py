@@ -142,7 +142,10 @@ def ntk_by_parts(
     pairs = len(inv_freq)
     if pairs < 2:
         raise ValueError(f"inv_freq must have at least 2 pairs, got {pairs}")
-    log_base = math.log(inv_freq[0].item() / inv_freq[-1].item()) * pairs / (pairs - 1)
+    log_base = 0.0
+    if ramp == "reference":  # the only one that looks at the numbers
+        ends = inv_freq[0].item() / inv_freq[-1].item()
+        log_base = math.log(ends) * pairs / (pairs - 1)
     kept = _kept(inv_freq, original_max_len, alpha, beta, ramp, log_base)
     return inv_freq / scale * (1 - kept) + inv_freq * kept
 

@@ -257,7 +257,7 @@ class ReferenceTransformer(nn.Module):
         Raises:
             ValueError: if src and tgt are not two batches of the same size.
         """
-        if src.dim() != 2 or tgt.dim() != 2 or len(src) != len(tgt):
+        if src.dim() != 2 or tgt.dim() != 2 or src.shape[0] != tgt.shape[0]:
             raise ValueError(
                 "src and tgt must have shapes (B, S) and (B, T), "
                 f"got {tuple(src.shape)} and {tuple(tgt.shape)}"

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_parts.attention import causal_mask, merge_heads, split_heads
+from transformer_parts.kv_cache import fit_mask
 from transformer_parts.normalization import RMSNorm
 from transformer_parts.rope import apply_rotary_emb
 
@@ -292,7 +293,8 @@ class MultiHeadLatentAttention(nn.Module):
             Shape (B, T, d_model).
 
         Raises:
-            ValueError: if x does not have that shape, or the cache does not fit.
+            ValueError: if x does not have that shape, or the mask or the cache does not
+                fit. The cache is then as before.
 
         Source: DeepSeek-AI 2024 (DeepSeek-V2), appendix C; chapter 14, eq-mla-out,
         eq-mla-absorbed-score and eq-mla-absorbed-out.
@@ -319,6 +321,7 @@ class MultiHeadLatentAttention(nn.Module):
         cache: LatentCache | None = None,
     ) -> Tensor:
         """As `forward`: keys and values of each head are made from the latents."""
+        attn_mask = self._mask(x, attn_mask, cache)
         q, c, k_rope, _ = self._compress(x, rope, cache)
         k, v = torch.split(
             split_heads(self.kv_up_proj(c), self.num_heads),
@@ -332,7 +335,7 @@ class MultiHeadLatentAttention(nn.Module):
             attn_mask = causal_mask(t, s, x.device)
         causal = attn_mask is None and t > 1
         out = F.scaled_dot_product_attention(
-            q, k, v, attn_mask, is_causal=causal, scale=self.scale
+            q, k, v, attn_mask, is_causal=bool(causal), scale=self.scale
         )
         y: Tensor = self.out_proj(merge_heads(out))
         return y
@@ -345,6 +348,7 @@ class MultiHeadLatentAttention(nn.Module):
         cache: LatentCache | None = None,
     ) -> Tensor:
         """As `forward`: the latents are key and value of all heads, as they are."""
+        attn_mask = self._mask(x, attn_mask, cache)
         q, c, _, shared = self._compress(x, rope, cache)
         w_uk, w_uv = self.absorb_weights()
         nope = self.qk_nope_head_dim
@@ -362,7 +366,7 @@ class MultiHeadLatentAttention(nn.Module):
             attn_mask,
             scale=self.scale,
         )
-        out = out.view(len(x), heads, t, self.kv_lora_rank) @ w_uv
+        out = out.view(x.shape[0], heads, t, self.kv_lora_rank) @ w_uv
         y: Tensor = self.out_proj(merge_heads(out))
         return y
 
@@ -379,14 +383,24 @@ class MultiHeadLatentAttention(nn.Module):
         nope = self.qk_nope_head_dim
         return per_head[..., :nope], per_head[..., nope:]
 
-    def _compress(
-        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cache: LatentCache | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The queries; all latents, all shared keys, and these two side by side."""
+    def _mask(
+        self, x: Tensor, attn_mask: Tensor | None, cache: LatentCache | None
+    ) -> Tensor | None:
+        """The mask; it and x are checked before anything is computed or cached."""
         if x.dim() != 3 or x.shape[-1] != self.d_model:
             raise ValueError(
                 f"x must have shape (B, T, {self.d_model}), got {tuple(x.shape)}"
             )
+        if attn_mask is None:
+            return None
+        b, t, _ = x.shape
+        s = t if cache is None else cache.length + t
+        return fit_mask(attn_mask, (b, self.num_heads, t, s), x.dtype)
+
+    def _compress(
+        self, x: Tensor, rope: tuple[Tensor, Tensor] | None, cache: LatentCache | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The queries; all latents, all shared keys, and these two side by side."""
         if self.q_lora_rank is None:
             q = self.q_proj(x)
         else:

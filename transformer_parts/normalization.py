@@ -135,6 +135,11 @@ def rms_norm_backward(
     return grad_x, grad_weight
 
 
+def _alone(t: Tensor) -> bool:
+    """Whether `t` is one tensor, and not what `torch.func` puts in place of many."""
+    return not torch._C._functorch.is_functorch_wrapped_tensor(t)
+
+
 class _RMSNorm(torch.autograd.Function):
     """x * rstd * weight, differentiated by `rms_norm_backward`."""
 
@@ -142,7 +147,9 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return (x * _rstd(x, list(range(-weight.dim(), 0)), eps)).mul_(weight)
+        y = x * _rstd(x, list(range(-weight.dim(), 0)), eps)
+        # In place: no second tensor. Not under vmap, where one y may need many weights.
+        return y.mul_(weight) if _alone(weight) else y * weight
 
     @staticmethod
     def setup_context(
@@ -199,9 +206,13 @@ def rms_norm(
     if weight is None:
         weight = h.new_ones(h.shape[-len(dims) :])
     weight = weight if weight.dtype == h.dtype else weight.to(h.dtype)
-    # Where no gradient is asked for, there is nothing to keep for the backward pass.
-    apply = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
-    y: Tensor = apply(h, weight, eps)
+    y: Tensor
+    if torch.compiler.is_compiling():  # the compiler makes its own backward pass
+        y = h * _rstd(h, dims, eps) * weight
+    else:
+        # Where no gradient is asked for, there is nothing to keep for a backward pass.
+        apply = _RMSNorm.apply if torch.is_grad_enabled() else _RMSNorm.forward
+        y = apply(h, weight, eps)
     return y if y.dtype == x.dtype else y.to(x.dtype)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from transformer_parts.tensors import can_read_values
+
 __all__ = [
     "rope_frequencies",
     "build_rope_cache",
@@ -232,10 +234,8 @@ def _check_positions(position_ids: Tensor, count: int) -> None:
             "position_ids must have shape (T,) or (B, T), "
             f"got {tuple(position_ids.shape)}"
         )
-    # On an accelerator a look at the numbers would wait for it; indexing checks there.
-    if position_ids.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    if position_ids.numel():
+    # Where the numbers are not to be looked at, indexing checks them.
+    if can_read_values(position_ids) and position_ids.numel():
         low, high = (int(p) for p in position_ids.aminmax())
         if low < 0 or high >= count:
             raise ValueError(
@@ -345,7 +345,13 @@ def interleaved_to_half_permutation(head_dim: int) -> Tensor:
     return torch.cat([order[::2], order[1::2]])
 
 
-def convert_rope_layout(weight: Tensor, num_heads: int, to: str) -> Tensor:
+def convert_rope_layout(
+    weight: Tensor,
+    num_heads: int,
+    to: str,
+    rotary_dim: int | None = None,
+    offset: int = 0,
+) -> Tensor:
     """Reorder the outputs of a query or key projection for the other layout.
 
     Args:
@@ -355,14 +361,17 @@ def convert_rope_layout(weight: Tensor, num_heads: int, to: str) -> Tensor:
         num_heads: heads in this matrix; for keys these are the key-value heads.
         to: "half" for the layout of Hugging Face's Llama, "interleaved" for this book's
             and that of Meta's release.
+        rotary_dim: how many features of a head are rotated, even; None for all that
+            follow the offset.
+        offset: how many features of a head come before these, and stay in their place.
 
     Returns:
         The same shape; the features of each head reordered. Scores do not change if the
         matrices of queries and keys are both converted. Values are not to be touched.
 
     Raises:
-        ValueError: if `to` is another word, the heads do not divide the rows, or
-            head_dim is odd.
+        ValueError: if `to` is another word, the heads do not divide the rows, or the
+            rotated features are an odd number or more than there are.
 
     Source: chapter 11, eq-rope-checkpoint.
     """
@@ -373,10 +382,19 @@ def convert_rope_layout(weight: Tensor, num_heads: int, to: str) -> Tensor:
             f"weight must have shape ({num_heads} * head_dim, ...), "
             f"got {tuple(weight.shape)}"
         )
-    order = interleaved_to_half_permutation(weight.shape[0] // num_heads)
+    head_dim = weight.shape[0] // num_heads
+    rotary_dim = head_dim - offset if rotary_dim is None else rotary_dim
+    if offset < 0 or rotary_dim < 0 or offset + rotary_dim > head_dim:
+        raise ValueError(
+            f"offset and rotary_dim must fit into head_dim={head_dim}, "
+            f"got {offset} and {rotary_dim}"
+        )
+    turned = interleaved_to_half_permutation(rotary_dim)
     if to == "interleaved":
-        order = order.argsort()  # the inverse permutation
-    by_head = weight.reshape(num_heads, len(order), *weight.shape[1:])
+        turned = turned.argsort()  # the inverse permutation
+    order = torch.arange(head_dim)
+    order[offset : offset + rotary_dim] = turned + offset
+    by_head = weight.reshape(num_heads, head_dim, *weight.shape[1:])
     return by_head[:, order.to(weight.device)].flatten(0, 1)
 
 

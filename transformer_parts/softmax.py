@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from transformer_parts.tensors import can_read_values
+
 __all__ = [
     "softmax",
     "logsumexp",
@@ -156,9 +158,10 @@ def cross_entropy(
         The mean over no rows is nan.
 
     Raises:
-        ValueError: on a shape that does not fit, a class that does not exist, integer
-            logits, a smoothing outside 0..1 or an unknown reduction. Sequences have to
-            be flattened: (B, T, n_vocab) to (B * T, n_vocab).
+        ValueError: on a shape that does not fit, a class that does not exist (on the
+            CPU; elsewhere `gather` raises its own error), integer logits, a smoothing
+            outside 0..1 or an unknown reduction. Sequences have to be flattened:
+            (B, T, n_vocab) to (B * T, n_vocab).
 
     Source: chapter 03, eq-softmax-cross-entropy; Szegedy et al. 2016, section 7, and
     eq-softmax-label-smoothing.
@@ -179,7 +182,8 @@ def cross_entropy(
         raise ValueError(f"reduction must be mean, sum or none, got {reduction!r}")
     counts = target != ignore_index
     index = torch.where(counts, target, torch.zeros_like(target))
-    if ((index < 0) | (index >= logits.shape[-1])).any():
+    outside = (index < 0) | (index >= logits.shape[-1])
+    if can_read_values(target) and outside.any():
         raise ValueError(
             f"target must be in 0..{logits.shape[-1] - 1} or {ignore_index}, "
             f"got {target.tolist()}"

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 __all__ = [
     "broadcast_shape",
     "hadamard",
+    "can_read_values",
     "ScaleShift",
     "TOLERANCE",
     "set_seed",
@@ -46,15 +47,18 @@ def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     if any(size < 0 for shape in shapes for size in shape):
         raise ValueError(f"shapes must have no negative size, got {_listed(shapes)}")
     result = []
-    for dim in range(-max((len(s) for s in shapes), default=0), 0):
-        sizes = {shape[dim] for shape in shapes if len(shape) >= -dim} - {1}
-        if len(sizes) > 1:
-            found = " and ".join(map(str, sorted(sizes)))
-            raise ValueError(
-                f"shapes {_listed(shapes)} do not broadcast: "
-                f"dimension {dim} has sizes {found}"
-            )
-        result.append(sizes.pop() if sizes else 1)
+    for dim in range(-max([0, *(len(shape) for shape in shapes)]), 0):
+        sizes = [shape[dim] for shape in shapes if len(shape) >= -dim]
+        size = 1
+        for one in sizes:  # compared one by one: a compiler's sizes have no hash
+            if one != 1 and size not in (1, one):
+                found = " and ".join(map(str, sorted({*sizes} - {1})))
+                raise ValueError(
+                    f"shapes {_listed(shapes)} do not broadcast: "
+                    f"dimension {dim} has sizes {found}"
+                )
+            size = size if one == 1 else one
+        result.append(size)
     return tuple(result)
 
 
@@ -90,6 +94,21 @@ def hadamard(a: Tensor, b: Tensor) -> Tensor:
 
 # From notebooks/01_tensors.ipynb#what-a-module-knows
 # Library version: adds trailing shapes of several dimensions and an error for others.
+def can_read_values(*tensors: Tensor) -> bool:
+    """Whether a check may look at the numbers in `tensors`, and not only at shapes.
+
+    It may not where there are none (the meta device, `torch.compile`, `torch.export`)
+    or one stands for many (`torch.vmap`); on an accelerator a look would wait for it.
+
+    Source: the page How this book is checked, section Under torch's transformations.
+    """
+    return not torch.compiler.is_compiling() and all(
+        t.device.type == "cpu"
+        and not torch._C._functorch.is_functorch_wrapped_tensor(t)
+        for t in tensors
+    )
+
+
 class ScaleShift(nn.Module):
     """Scale and shift every feature: y = weight * x + bias, the affine part of a norm.
 

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 
-# From notebooks/17_tokens.ipynb#the-plain-version
+# From notebooks/17_tokens.ipynb#the-library-version
 # Library version: adds the patterns of three published tokenizers, which Python's `re`
 # cannot read as they are, since it has no classes of Unicode.
 PATTERNS = {
@@ -68,7 +68,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def cut(text: str, pattern: str = "llama3") -> list[str]:
-    """Cut a text into pieces within which tokens are made; joined they are the text.
+    """Cut a text into pre-tokens, which joined are the text; no token crosses a cut.
 
     Args:
         text: any text.
@@ -85,7 +85,9 @@ def cut(text: str, pattern: str = "llama3") -> list[str]:
     return _compiled(PATTERNS[pattern]).findall(text)
 
 
-# From notebooks/17_tokens.ipynb#the-plain-version
+# From notebooks/17_tokens.ipynb#the-library-version
+# Library version: adds a rule for ties, an order of the bytes, and errors for what
+# cannot be learned.
 def merge(tokens: Sequence[AnyStr], pair: tuple[AnyStr, AnyStr]) -> list[AnyStr]:
     """Replace each occurrence of a pair, from left to right, by one token.
 
@@ -110,7 +112,7 @@ def train_bpe(
     Args:
         texts: what is counted.
         num_merges: how many merges are learned, at least 0.
-        split: cuts a text into pieces, across which nothing is merged.
+        split: cuts a text into pre-tokens, across which nothing is merged.
         first: the order of the 256 bytes. Of pairs that are equally frequent, the one
             whose tokens were made first is taken.
 
@@ -123,35 +125,39 @@ def train_bpe(
         raise ValueError(f"num_merges must not be negative, got {num_merges}")
     if sorted(first) != list(range(256)):
         raise ValueError("first must hold each of the 256 bytes once")
-    times = Counter(piece for text in texts for piece in split(text))
-    tokens = {piece: [bytes([b]) for b in piece.encode()] for piece in times}
+    times = Counter(one for text in texts for one in split(text))
+    tokens = {one: [bytes([b]) for b in one.encode()] for one in times}
     made = {bytes([byte]): place for place, byte in enumerate(first)}
     merges: list[tuple[bytes, bytes]] = []
     while len(merges) < num_merges:
         counts: Counter[tuple[bytes, bytes]] = Counter()
-        for piece, n in times.items():
-            for pair in pairwise(tokens[piece]):
+        for one, n in times.items():
+            for pair in pairwise(tokens[one]):
                 counts[pair] += n
         if not counts:
             break
         best = max(counts, key=lambda p: (counts[p], -made[p[0]], -made[p[1]]))
-        tokens = {piece: merge(t, best) for piece, t in tokens.items()}
+        tokens = {one: merge(t, best) for one, t in tokens.items()}
         made.setdefault(best[0] + best[1], len(made))
         merges.append(best)
     return merges
 
 
-# From notebooks/17_tokens.ipynb#the-plain-version
-def apply_merges(piece: bytes, rank: Mapping[tuple[bytes, bytes], int]) -> list[bytes]:
-    """Cut a piece into tokens: the earliest merge that is possible, until none is.
+# From notebooks/17_tokens.ipynb#the-library-version
+# Library version: adds a dictionary of ranks, so that a short text need not go through
+# a long list.
+def apply_merges(
+    pre_token: bytes, rank: Mapping[tuple[bytes, bytes], int]
+) -> list[bytes]:
+    """Cut a pre-token into tokens: the earliest merge that is possible, until none is.
 
     Args:
-        piece: the bytes of a piece of text.
+        pre_token: its bytes.
         rank: merge -> its place in the list of merges.
 
     Source: Sennrich et al. 2016, section 3.2; the chapter on tokens.
     """
-    tokens = [bytes([byte]) for byte in piece]
+    tokens = [bytes([byte]) for byte in pre_token]
     while len(tokens) > 1:
         pair = min(pairwise(tokens), key=lambda p: rank.get(p, len(rank)))
         if pair not in rank:
@@ -161,15 +167,15 @@ def apply_merges(piece: bytes, rank: Mapping[tuple[bytes, bytes], int]) -> list[
 
 
 # From notebooks/17_tokens.ipynb#the-library-version
-# Library version: adds ids, special tokens, a memory for pieces, and errors for merges
-# and ids that cannot be.
+# Library version: adds ids, special tokens, a memory for pre-tokens, and errors for
+# merges and ids that cannot be.
 class BPETokenizer:
     """A byte-level tokenizer: every text can be encoded, and decoding gives it back.
 
     Args:
         merges: pairs of tokens in the order in which they were learned.
         special: texts with ids of their own, after all others.
-        pattern: cuts a text into pieces first; a name in `PATTERNS`.
+        pattern: cuts a text into pre-tokens first; a name in `PATTERNS`.
         first: the order of the 256 bytes, which have the first ids.
 
     `vocabulary[i]` are the bytes of token i.
@@ -212,13 +218,13 @@ class BPETokenizer:
         """The size of the vocabulary: bytes, merges and special tokens."""
         return len(self.vocabulary)
 
-    def pieces(self, text: str) -> list[bytes]:
+    def tokens(self, text: str) -> list[bytes]:
         """The bytes of each token of a text; special tokens are not looked for."""
         tokens: list[bytes] = []
-        for piece in cut(text, self.pattern):
-            if piece not in self._seen:
-                self._seen[piece] = apply_merges(piece.encode(), self._rank)
-            tokens += self._seen[piece]
+        for pre_token in cut(text, self.pattern):
+            if pre_token not in self._seen:
+                self._seen[pre_token] = apply_merges(pre_token.encode(), self._rank)
+            tokens += self._seen[pre_token]
         return tokens
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
@@ -230,7 +236,7 @@ class BPETokenizer:
                 it off for text that comes from outside.
         """
         if not allow_special or self._marks is None:
-            return [self._id[token] for token in self.pieces(text)]
+            return [self._id[token] for token in self.tokens(text)]
         ids, at = [], 0
         for mark in self._marks.finditer(text):
             ids += self.encode(text[at : mark.start()])

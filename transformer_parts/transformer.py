@@ -192,9 +192,13 @@ class Transformer(nn.Module):
             )
         self.pad = pad
         self.tgt_embed = TokenEmbedding(tgt_vocab, d_model)
-        self.src_embed = (
-            self.tgt_embed if shared else TokenEmbedding(src_vocab, d_model)
-        )
+        self.src_embed: TokenEmbedding
+        if shared:
+            # Registered once: `torch.func.functional_call` does not put back the
+            # parameters of a module that has two names.
+            object.__setattr__(self, "src_embed", self.tgt_embed)
+        else:
+            self.src_embed = TokenEmbedding(src_vocab, d_model)
         self.positions = SinusoidalPositionalEncoding(d_model, max_len, dropout)
 
         def layers(kind: Callable[..., nn.Module], count: int) -> nn.ModuleList:
@@ -246,7 +250,7 @@ def shift_right(tokens: Tensor, bos: int) -> Tensor:
 
     Source: chapter 10, eq-chain-rule.
     """
-    start = tokens.new_full((len(tokens), 1), bos)
+    start = tokens.new_full((tokens.shape[0], 1), bos)
     return torch.cat([start, tokens[:, :-1]], dim=1)
 
 

@@ -105,6 +105,12 @@ SWIGLU = Exercise(
             _layer(lambda g, u: g.sigmoid() * u),
         ),
         WrongAnswer(
+            "sigmoid, and on the wrong branch",
+            "In the table the gate goes through SiLU, and the value through nothing. Here the "
+            "value goes through a function, and it is the sigmoid.",
+            _layer(lambda g, u: g * u.sigmoid()),
+        ),
+        WrongAnswer(
             "GELU in place of SiLU",
             "That is the layer with GEGLU. The two functions are close, but not equal.",
             _layer(lambda g, u: F.gelu(g) * u),

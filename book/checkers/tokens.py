@@ -1,15 +1,18 @@
-"""Chapter 17: bytes, merges, training, the order of merges, streams, what a vocabulary costs."""
+"""Chapter 17: bytes, merges, training, the order of merges, streams, dead tokens, bits per byte."""
 
 from __future__ import annotations
 
 import codecs
+import functools
 import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
 from book.checkers.questions import WrongNumber, choice, number
+from book.stories import stories
 
 Pair = tuple[bytes, bytes]
 
@@ -20,8 +23,8 @@ BYTES = choice(
     "65,535, where UTF-8 takes four bytes.",
     tempting={
         "A": (
-            "one sign on the screen",
-            "The screen shows one sign, made of two code points. A tokenizer sees their bytes.",
+            "one character on the screen",
+            "The screen shows one, made of two code points. A tokenizer sees their bytes.",
         ),
         "B": (
             "code points counted",
@@ -38,8 +41,8 @@ BYTES = choice(
 NEXT = choice(
     "A word that was never seen",
     right="C",
-    because="The first merge joins u g; the second joins u n at the beginning; the third joins "
-    "h ug. Nothing joins to the s, nor un to hug, so three tokens are left.",
+    because="The first merge joins u + g; the second joins u + n at the beginning; the third joins "
+    "h + ug. Nothing joins to the s, nor un to hug, so three tokens are left.",
     tempting={
         "A": (
             "the whole word",
@@ -52,7 +55,7 @@ NEXT = choice(
         ),
         "D": (
             "the second merge left out",
-            "u n was merged in *pun* and *bun*, and it is merged in every word where it stands.",
+            "u + n was merged in *pun* and *bun*, and it is merged in every word where it stands.",
         ),
     },
 )
@@ -142,7 +145,7 @@ MERGE = Exercise(
     "One merge",
     oracle=_merge,
     cases=(
-        _merge_case("hug, with u g", "h|u|g", "u|g"),
+        _merge_case("hug, with u + g", "h|u|g", "u|g"),
         _merge_case("at the beginning and at the end", "u|g|s|u|g", "u|g"),
         _merge_case("nothing to merge", "p|u|n", "u|g"),
         _merge_case("the pair turned round", "g|u|g", "u|g"),
@@ -189,7 +192,7 @@ MERGE = Exercise(
         ),
         WrongAnswer(
             "either order",
-            "The pair has an order: g u is another pair than u g.",
+            "The pair has an order: g + u is another pair than u + g.",
             lambda tokens, pair: _merge(_merge(tokens, pair), (pair[1], pair[0])),
         ),
     ),
@@ -342,7 +345,7 @@ TRAIN = Exercise(
         ),
         WrongAnswer(
             "places of a merge counted",
-            "In *aaa* the pair a a stands twice, although it can be merged only once; the text "
+            "In *aaa* the pair a + a stands twice, although it can be merged only once; the text "
             "counts neighbours.",
             _train_with(count=_count_places),
         ),
@@ -358,7 +361,7 @@ TRAIN = Exercise(
         ),
         WrongAnswer(
             "the rarest pair",
-            "The most frequent pair is merged, since that makes the text shortest.",
+            "The most frequent pair is merged. The rarest saves the fewest tokens.",
             _train_with(best=_rarest),
         ),
         WrongAnswer(
@@ -386,32 +389,32 @@ def _in_order(rank: Rank) -> list[Pair]:
     return sorted(rank, key=rank.__getitem__)
 
 
-def _encode(piece: bytes, rank: Rank) -> list[bytes]:
-    tokens = [bytes([b]) for b in piece]
+def _encode(pre_token: bytes, rank: Rank) -> list[bytes]:
+    tokens = [bytes([b]) for b in pre_token]
     while there := [p for p in itertools.pairwise(tokens) if p in rank]:
         tokens = _merge(tokens, min(there, key=rank.__getitem__))
     return tokens
 
 
-def _by_the_list(piece: bytes, rank: Rank) -> list[bytes]:
+def _by_the_list(pre_token: bytes, rank: Rank) -> list[bytes]:
     """A right one, though it reads the whole list."""
-    tokens = [bytes([b]) for b in piece]
+    tokens = [bytes([b]) for b in pre_token]
     for pair in _in_order(rank):
         tokens = _merge(tokens, pair)
     return tokens
 
 
-def _as_it_comes(piece: bytes, rank: Rank) -> list[bytes]:
+def _as_it_comes(pre_token: bytes, rank: Rank) -> list[bytes]:
     """In the order of the dictionary."""
-    tokens = [bytes([b]) for b in piece]
+    tokens = [bytes([b]) for b in pre_token]
     for pair in rank:
         tokens = _merge(tokens, pair)
     return tokens
 
 
-def _leftmost(piece: bytes, rank: Rank) -> list[bytes]:
+def _leftmost(pre_token: bytes, rank: Rank) -> list[bytes]:
     """The encoder of the text."""
-    tokens, k = [bytes([b]) for b in piece], 0
+    tokens, k = [bytes([b]) for b in pre_token], 0
     while k < len(tokens) - 1:
         if (tokens[k], tokens[k + 1]) in rank:
             tokens[k : k + 2] = [tokens[k] + tokens[k + 1]]
@@ -421,38 +424,38 @@ def _leftmost(piece: bytes, rank: Rank) -> list[bytes]:
     return tokens
 
 
-def _longest(piece: bytes, rank: Rank) -> list[bytes]:
+def _longest(pre_token: bytes, rank: Rank) -> list[bytes]:
     known = {a + b for a, b in rank}
     tokens = []
-    while piece:
-        size = next(n for n in range(len(piece), 0, -1) if n == 1 or piece[:n] in known)
-        tokens.append(piece[:size])
-        piece = piece[size:]
+    while pre_token:
+        size = next(n for n in range(len(pre_token), 0, -1) if n == 1 or pre_token[:n] in known)
+        tokens.append(pre_token[:size])
+        pre_token = pre_token[size:]
     return tokens
 
 
-def _latest(piece: bytes, rank: Rank) -> list[bytes]:
-    tokens = [bytes([b]) for b in piece]
+def _latest(pre_token: bytes, rank: Rank) -> list[bytes]:
+    tokens = [bytes([b]) for b in pre_token]
     while there := [p for p in itertools.pairwise(tokens) if p in rank]:
         tokens = _merge(tokens, max(there, key=rank.__getitem__))
     return tokens
 
 
-def _first_place_only(piece: bytes, rank: Rank) -> list[bytes]:
-    tokens = [bytes([b]) for b in piece]
+def _first_place_only(pre_token: bytes, rank: Rank) -> list[bytes]:
+    tokens = [bytes([b]) for b in pre_token]
     for pair in _in_order(rank):
         tokens = _merge_once(tokens, pair)
     return tokens
 
 
-def _fewest(piece: bytes, rank: Rank) -> list[bytes]:
+def _fewest(pre_token: bytes, rank: Rank) -> list[bytes]:
     known = {a + b for a, b in rank}
     best: list[list[bytes]] = [[]]
-    for end in range(1, len(piece) + 1):
+    for end in range(1, len(pre_token) + 1):
         ways = [
-            [*best[start], piece[start:end]]
+            [*best[start], pre_token[start:end]]
             for start in range(end)
-            if end - start == 1 or piece[start:end] in known
+            if end - start == 1 or pre_token[start:end] in known
         ]
         best.append(min(ways, key=len))
     return best[-1]
@@ -468,8 +471,8 @@ def _ranks(text: str, *, turned: bool = False) -> dict[Pair, int]:
 _HUG = "u+g u+n h+ug p+un hug+s"
 
 
-def _rank_case(name: str, piece: str, merges: str, *, turned: bool = False) -> Case:
-    return Case(name, lambda: (piece.encode(), _ranks(merges, turned=turned)))
+def _rank_case(name: str, pre_token: str, merges: str, *, turned: bool = False) -> Case:
+    return Case(name, lambda: (pre_token.encode(), _ranks(merges, turned=turned)))
 
 
 RANK = Exercise(
@@ -477,9 +480,9 @@ RANK = Exercise(
     oracle=_encode,
     cases=(
         _rank_case("unhugs", "unhugs", _HUG),
-        _rank_case("b c before a b", "abc", "b+c a+b"),
-        _rank_case("a b before b c", "abc", "a+b b+c"),
-        _rank_case("b c before a b, at two places", "abcxabc", "b+c a+b"),
+        _rank_case("b + c before a + b", "abc", "b+c a+b"),
+        _rank_case("a + b before b + c", "abc", "a+b b+c"),
+        _rank_case("b + c before a + b, at two places", "abcxabc", "b+c a+b"),
         _rank_case("the longest is not made", "abcd", "a+b c+d b+c a+bc ab+c"),
         _rank_case("a later merge needs an earlier one", "ththe", "t+h th+e"),
         _rank_case("the longest happens to be right", "abc", "b+c a+bc a+b"),
@@ -489,7 +492,7 @@ RANK = Exercise(
         _rank_case("no merge fits", "xyz", _HUG),
         _rank_case("no merges", "abc", "u+g"),
         _rank_case("a dictionary in another order", "unhugs", _HUG, turned=True),
-        _rank_case("in another order, a b before b c", "abc", "a+b b+c", turned=True),
+        _rank_case("in another order, a + b before b + c", "abc", "a+b b+c", turned=True),
         Case("nothing to encode", lambda: (b"", _ranks(_HUG))),
         Case("no list", lambda: (b"hug", {})),
         Case(
@@ -500,7 +503,7 @@ RANK = Exercise(
     wrong=(
         WrongAnswer(
             "the first pair from the left",
-            "It takes the pair that stands first in the piece. The training took the pair that is "
+            "It takes the pair that stands first in the text. The training took the pair that is "
             "first in the list.",
             _leftmost,
         ),
@@ -522,7 +525,7 @@ RANK = Exercise(
         ),
         WrongAnswer(
             "each merge at one place only",
-            "A merge is made wherever its pair stands in the piece.",
+            "A merge is made wherever its pair stands.",
             _first_place_only,
         ),
         WrongAnswer(
@@ -656,86 +659,159 @@ STREAM = Exercise(
     spared=_NO_TENSORS,
 )
 
-# --- share, bpb -----------------------------------------------------------------------------------
+# --- dead, bpb ------------------------------------------------------------------------------------
+
+MERGES = 400
 
 
-def _share(tables: float = 2, layers: float = 24, factor: float = 12) -> float:
-    rows, width = 128_000, 1024
-    return tables * rows / (tables * rows + layers * factor * width)
+def _told(number: int, seed: str) -> list[str]:
+    return [str(story) for story in itertools.islice(stories(seed), number)]
 
 
-SHARE = number(
-    "The share of the tables",
-    value=_share,
-    within=0.01,
-    because="2Vd are 262 million parameters, the layers 302 million: nearly half of the model is "
-    "in the two tables.",
+@functools.cache
+def _learned() -> tuple[Pair, ...]:
+    """The merges of the chapter: of equal pairs the one whose tokens were made first."""
+    words = Counter(one.encode() for text in _told(300, "tokens") for one in _cut(text))
+    made = {bytes([byte]): byte for byte in range(256)}
+
+    def best(counts: Mapping[Pair, int]) -> Pair:
+        pair = min(counts, key=lambda p: (-counts[p], made[p[0]], made[p[1]]))
+        made.setdefault(pair[0] + pair[1], len(made))
+        return pair
+
+    return tuple(_train_with(best=best)(words, MERGES))
+
+
+def _cut(text: str) -> list[str]:
+    """The stories have words, punctuation, spaces and line breaks."""
+    return re.findall(r" ?[^\s]+|\s", text)
+
+
+@functools.cache
+def _tokens_of(pre_token: str, merges: int) -> tuple[bytes, ...]:
+    rank = {pair: k for k, pair in enumerate(_learned()[:merges])}
+    return tuple(_encode(pre_token.encode(), rank))
+
+
+def _tokens(text: str, merges: int) -> list[bytes]:
+    return [token for one in _cut(text) for token in _tokens_of(one, merges)]
+
+
+def _unused(seed: str = "tokens", number: int = 300) -> set[bytes]:
+    """Tokens of the vocabulary that the stories lack."""
+    used = {token for text in _told(number, seed) for token in _tokens(text, MERGES)}
+    singles = {bytes([byte]) for byte in range(256)}
+    return singles.union(a + b for a, b in _learned()) - used
+
+
+def _dead(seed: str = "tokens", number: int = 300) -> int:
+    return sum(len(token) > 1 for token in _unused(seed, number))
+
+
+DEAD = number(
+    "Tokens that never occur",
+    value=_dead,
+    within=0,
+    because="Of the 400 tokens {value} were only steps to longer ones: later merges have taken up "
+    "every place where they stood.",
     wrong=[
         WrongNumber(
-            "one table only",
-            "Input and output each have a table, since they are not tied.",
-            lambda: _share(tables=1),
+            "none",
+            "Each stood in the text when it was made. Later merges can take up all its places.",
+            lambda: 0,
         ),
         WrongNumber(
-            "tables against layers",
-            "That is the tables divided by the layers. Asked for is their part of all parameters.",
-            lambda: 2 * 128_000 / (24 * 12 * 1024),
+            "those that occur",
+            "That is how many of the 400 do occur.",
+            lambda: MERGES - _dead(),
         ),
         WrongNumber(
-            "the part of the layers",
-            "That is what is left for the layers.",
-            lambda: 1 - _share(),
+            "single bytes counted too",
+            "Most of the 256 bytes do not occur either. Asked for are the tokens of the merges.",
+            lambda: len(_unused()),
         ),
         WrongNumber(
-            "one layer only",
-            "The model has 24 layers, each with as many parameters.",
-            lambda: _share(layers=1),
+            "one story only",
+            "A token may stand in another story. Collect the tokens of all 300.",
+            lambda: _dead(number=1),
         ),
         WrongNumber(
-            "attention without the feed-forward layer",
-            "A layer has 12d² parameters: 4d² in attention and 8d² in the feed-forward part.",
-            lambda: _share(factor=4),
+            "other stories",
+            "Asked for are the stories from which the merges were learned.",
+            lambda: _dead("held out"),
+        ),
+        WrongNumber(
+            "half of a later token",
+            "That is how many are half of a token that was made later. Some of these occur by "
+            "themselves as well.",
+            lambda: len({a + b for a, b in _learned()} & {h for p in _learned() for h in p}),
         ),
     ],
 )
 
 
-def _bits(loss: float, size: float) -> float:
-    return loss / size / math.log(2)
+@functools.cache
+def _bigram(merges: int) -> tuple[float, int, int]:
+    """A bigram model on held-out stories: nats a token, tokens, bytes."""
+    seen = _tokens("\n".join(_told(300, "tokens")), merges)
+    text = "\n".join(_told(20, "held out"))
+    read = _tokens("\n" + text, merges)
+    pairs, firsts = Counter(itertools.pairwise(seen)), Counter(seen[:-1])
+    size, more = 256 + merges, 0.1
+    nats = [
+        math.log(firsts[a] + more * size) - math.log(pairs[a, b] + more)
+        for a, b in itertools.pairwise(read)
+    ]
+    return sum(nats) / len(nats), len(nats), len(text.encode())
+
+
+def _bits(merges: int) -> float:
+    loss, count, size = _bigram(merges)
+    return count / size * loss / math.log(2)
+
+
+def _of(turn: Callable[[float, int, int], float]) -> Callable[[], float]:
+    """What the loss of the better model is turned into."""
+    return lambda: turn(*_bigram(MERGES))
 
 
 BPB = number(
-    "Which model is better?",
-    value=lambda: _bits(2.10, 4.2),
+    "Two tokenizers for one model",
+    value=lambda: min(_bits(0), _bits(MERGES)),
     within=0.01,
-    because="Model A has 0.72 bits per byte and model B 0.80. A is better, although its loss a "
-    "token is larger, because its tokens are so much longer.",
+    because="The model on merged tokens has {value} bits per byte and the one on bytes more than "
+    "three times as many, although its loss a token is smaller.",
     wrong=[
         WrongNumber(
             "the smaller loss a token",
-            "That is model B. Its tokens are shorter, so that it has to guess more often for the "
-            "same text: compare per byte.",
-            lambda: _bits(1.60, 2.9),
+            "That is the model on single bytes. It has to guess more than four times as often for "
+            "the same text: compare per byte.",
+            lambda: _bits(0),
         ),
         WrongNumber(
             "nats instead of bits",
-            "That is model A in nats per byte. A bit is ln 2 nats.",
-            lambda: 2.10 / 4.2,
+            "That is in nats per byte. A bit is ln 2 nats.",
+            _of(lambda loss, count, size: loss * count / size),
         ),
         WrongNumber(
             "bits a token",
-            "That is model A's loss a token in bits. Divide by the bytes of a token.",
-            lambda: 2.10 / math.log(2),
+            "That is the loss a token in bits. Multiply by the tokens of a byte.",
+            _of(lambda loss, count, size: loss / math.log(2)),
+        ),
+        WrongNumber(
+            "nats a token",
+            "That is the loss as it is returned. It counts per token, and in nats.",
+            _of(lambda loss, count, size: loss),
         ),
         WrongNumber(
             "times ln 2 instead of divided by it",
             "A text has more bits than nats, since a bit is the smaller unit.",
-            lambda: 2.10 / 4.2 * math.log(2),
+            _of(lambda loss, count, size: loss * count / size * math.log(2)),
         ),
         WrongNumber(
-            "multiplied by the bytes of a token",
-            "T tokens have N bytes, so a byte has T/N tokens: one divided by 4.2.",
-            lambda: _bits(2.10, 1 / 4.2),
+            "bytes a token instead of tokens a byte",
+            "T tokens have N bytes, so a byte has T/N tokens.",
+            _of(lambda loss, count, size: loss * size / count / math.log(2)),
         ),
     ],
 )
@@ -747,6 +823,6 @@ EXERCISES = {
     "train": TRAIN,
     "rank": RANK,
     "stream": STREAM,
-    "share": SHARE,
+    "dead": DEAD,
     "bpb": BPB,
 }

@@ -1,4 +1,4 @@
-"""The exercises on training: steps, schedules, batches in pieces, and what a run costs.
+"""The exercises on training: steps, sizes of batches, batches in pieces, and what a run costs.
 
 The oracles are torch's own optimizer and the formulas written out, never the book's library. Every
 section has the same order: the oracle, the cases, the wrong answers, the exercise.
@@ -28,15 +28,16 @@ _A = torch.tensor([[3.0, 1.0, 0.0], [1.0, 4.0, 2.0], [0.0, 2.0, 5.0]], dtype=tor
 
 
 def _stable(rate: float) -> bool:
-    theta = torch.ones(3, dtype=torch.float64)
+    theta, velocity = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     for _ in range(1500):
-        theta = theta - rate * theta @ _A
+        velocity = 0.9 * velocity + theta @ _A
+        theta = theta - rate * velocity
     return bool(theta.norm() < 1)
 
 
 def _edge() -> float:
     low, high = 0.0, 2.0
-    for _ in range(20):
+    for _ in range(16):
         middle = (low + high) / 2
         low, high = (middle, high) if _stable(middle) else (low, middle)
     return low
@@ -48,41 +49,50 @@ def _curvatures() -> list[float]:
 
 
 EDGE = number(
-    "The edge of a quadratic",
+    "The edge of momentum",
     value=_edge,
     within=0.01,
-    because="The checker's own run found {value}, which is 2 over the largest curvature.",
+    because="The checker's own run found {value}, which is 3.8 over the largest curvature; plain "
+    "gradient descent has 2 over it.",
     wrong=[
         WrongNumber(
-            "one over the curvature",
-            "At 1 over the largest curvature the steepest direction is solved in one step. Up to "
-            "twice that rate it overshoots, but still comes closer.",
-            lambda: 1 / _curvatures()[-1],
+            "the edge without momentum",
+            "That is the edge of plain gradient descent. Momentum has another one: keep the "
+            "velocity from step to step.",
+            lambda: 2 / _curvatures()[-1],
+        ),
+        WrongNumber(
+            "a tenth of the edge",
+            "Momentum goes ten times as far only where the gradients agree. At the edge they "
+            "change their sign at every step.",
+            lambda: 0.2 / _curvatures()[-1],
+        ),
+        WrongNumber(
+            "ten times the edge",
+            "Gradients whose sign changes cancel in the velocity down to about half of one, not to "
+            "a tenth.",
+            lambda: 20 / _curvatures()[-1],
         ),
         WrongNumber(
             "the flattest direction",
             "At this rate the steep directions have long run away. The largest curvature decides.",
-            lambda: 2 / _curvatures()[0],
+            lambda: 3.8 / _curvatures()[0],
         ),
         WrongNumber(
             "an entry of the matrix",
-            "That is 2 over the largest entry on the diagonal. The steepest direction is no axis.",
-            lambda: 2 / 5,
+            "That would be right if the largest entry on the diagonal were the largest curvature. "
+            "The steepest direction is no axis.",
+            lambda: 3.8 / 5,
         ),
         WrongNumber(
-            "the trace",
-            "The trace is the sum of all curvatures, and only the largest sets the edge.",
-            lambda: 2 / 12,
+            "half the rate",
+            "At this rate the run still comes to rest, and at nearly twice of it too.",
+            lambda: 1.9 / _curvatures()[-1],
         ),
         WrongNumber(
             "the curvature itself",
             "That is the largest curvature. The rate has the inverse unit.",
             lambda: _curvatures()[-1],
-        ),
-        WrongNumber(
-            "the mean curvature",
-            "A mean over the directions does not help the steepest one.",
-            lambda: 2 / 4,
         ),
     ],
 )
@@ -96,7 +106,7 @@ STEADY = choice(
     because=(
         "For a constant gradient m and the root of v are equal, so each step is the rate: 100 "
         "times 0.1. For 1 and -1 in turn v is 1, and m shakes between 1/19 and -1/19, so a step is "
-        "0.1 / 19 = 0.0053, forth and back."
+        "0.1 / 19 = 0.0053, back and forth."
     ),
     tempting={
         "A": (
@@ -304,93 +314,33 @@ ADAMW = Exercise(
 )
 
 
-# --- schedule -------------------------------------------------------------------------------------
+# --- batch ----------------------------------------------------------------------------------------
 
-
-def _schedule(step: int, steps: int, warmup: int, decay: int) -> float:
-    up = [k / warmup for k in range(1, warmup + 1)]
-    factors = [*up, *[1.0] * (steps - len(up))][:steps]
-    for back in range(1, min(decay, steps) + 1):
-        factors[-back] = min(factors[-back], back / (decay + 1))
-    return factors[step - 1]
-
-
-def _smallest(step: int, steps: int, warmup: int, decay: int) -> float:
-    return min(1.0, step / max(warmup, 1), (steps + 1 - step) / (decay + 1))
-
-
-def _schedule_case(name: str, *arguments: int) -> Case:
-    return Case(name, lambda: arguments)
-
-
-SCHEDULE = Exercise(
-    "A schedule with a plateau",
-    oracle=_schedule,
-    cases=(
-        _schedule_case("the first step of the climb", 1, 100, 10, 20),
-        _schedule_case("within the climb", 4, 100, 10, 20),
-        _schedule_case("the end of the climb", 10, 100, 10, 20),
-        _schedule_case("the plateau", 50, 100, 10, 20),
-        _schedule_case("the last step of the plateau", 80, 100, 10, 20),
-        _schedule_case("the first step of the fall", 81, 100, 10, 20),
-        _schedule_case("the last step", 100, 100, 10, 20),
-        _schedule_case("no warm-up", 1, 30, 0, 5),
-        _schedule_case("no fall", 30, 30, 4, 0),
-        _schedule_case("slopes that meet, going up", 4, 10, 10, 9),
-        _schedule_case("slopes that meet, going down", 8, 10, 10, 9),
-        _schedule_case("a run of one step", 1, 1, 0, 0),
+BATCH = choice(
+    "Three times the batch",
+    right="B",
+    because=(
+        "With 10 stories the best step has 1 / (1 + 9) = 0.1 of the noiseless gain, with 30 it has "
+        "1 / (1 + 3) = 0.25. So 0.1 / 0.25 = 0.4 of the steps do, with 3 * 0.4 = 1.2 times the "
+        "stories."
     ),
-    wrong=(
-        WrongAnswer(
-            "a first step of nothing",
-            "The climb begins at 1 / warmup; counted from 0, its first step has the rate 0.",
-            lambda step, steps, warmup, decay: min(
-                1.0,
-                (step - 1) / max(warmup, 1) if warmup else 1.0,
-                (steps + 1 - step) / (decay + 1),
-            ),
+    tempting={
+        "A": (
+            "a gain in proportion to the batch",
+            "That is so only if the batch is very small against the noise scale. Here the gain "
+            "grows from 0.1 to 0.25 of the noiseless one, and not to 0.3.",
         ),
-        WrongAnswer(
-            "a last step of nothing",
-            "The fall would reach 0 one step after the end, not at the last step.",
-            lambda step, steps, warmup, decay: min(
-                1.0, step / max(warmup, 1), (steps - step) / decay if decay else 1.0
-            ),
+        "C": (
+            "the root of the batch",
+            "The error of the gradient does fall with the root of the batch. But the gain of a "
+            "step depends on the square of that error, against the square of the gradient.",
         ),
-        WrongAnswer(
-            "one part too few",
-            "From 1 at step steps - decay down to 0 at step steps + 1 there are decay + 1 parts; "
-            "with decay parts the fall begins a step late.",
-            lambda step, steps, warmup, decay: min(
-                1.0, step / max(warmup, 1), (steps + 1 - step) / max(decay, 1)
-            ),
+        "D": (
+            "no gain from a larger batch",
+            "The mean gradient is the same, but with less noise the best rate is larger, and so is "
+            "the gain of a step.",
         ),
-        WrongAnswer(
-            "no fall",
-            "The last `decay` steps have to fall.",
-            lambda step, steps, warmup, decay: min(1.0, step / max(warmup, 1)),
-        ),
-        WrongAnswer(
-            "no climb",
-            "The first `warmup` steps have to climb.",
-            lambda step, steps, warmup, decay: min(1.0, (steps + 1 - step) / (decay + 1)),
-        ),
-        WrongAnswer(
-            "slopes multiplied",
-            "Where the slopes meet, the lower one counts, not their product.",
-            lambda step, steps, warmup, decay: (
-                min(1.0, step / max(warmup, 1)) * min(1.0, (steps + 1 - step) / (decay + 1))
-            ),
-        ),
-        WrongAnswer(
-            "a fall over the whole run",
-            "The fall takes the last `decay` steps only; before it the rate is constant.",
-            lambda step, steps, warmup, decay: min(
-                1.0, step / max(warmup, 1), (steps + 1 - step) / (steps + 1 - warmup)
-            ),
-        ),
-    ),
-    variants=(_smallest,),
+    },
 )
 
 
@@ -683,7 +633,7 @@ EXERCISES = {
     "edge": EDGE,
     "steady": STEADY,
     "adamw": ADAMW,
-    "schedule": SCHEDULE,
+    "batch": BATCH,
     "accumulate": ACCUMULATE,
     "diagnose": DIAGNOSE,
     "memory": MEMORY,

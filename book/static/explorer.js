@@ -4,7 +4,8 @@
 (() => {
   "use strict";
   const SVG = "http://www.w3.org/2000/svg";
-  const MISSING = 255, STEPS = 254; // a stored value is 0..254 of its axis; 255 stands for nan
+  // A stored value is 0..254 of its axis; 255 stands for nan.
+  const MISSING = 255, STEPS = 254;
   const LETTER = 6.6, LINE = 15, HEAD = 10, HIT = 13;
 
   // ---- columns: what varies over the states (book/explorer/columns.py)
@@ -332,7 +333,8 @@
     root.addEventListener("keydown", (event) => {
       if (event.key === "Escape") reset();
     });
-    window.addEventListener("beforeprint", reset); // paper shows the first state
+    // Paper shows the first state.
+    window.addEventListener("beforeprint", reset);
     settings.forEach((set, c) => set(now.state[c]));
     show();
   }

@@ -149,7 +149,8 @@
     };
     const told = make("p", { role: "status", class: "tp-count" });
     const chosen = () => all.filter((c) => !chapter.value || c.chapter === chapter.value);
-    let pile = null; // the cards that are left, the top one first; without a pile there is the list
+    // The cards that are left, the top one first; without a pile there is the list.
+    let pile = null;
     let size = 0;
     const show = (said) => {
       const shown = pile ? pile.slice(0, 1) : chosen();

@@ -19,8 +19,10 @@
   const told = make("div", { hidden: "" });
   main.append(card, said, told);
 
-  let shown = null; // the element that answers
-  let how = ""; // "point", "tap" or "key"
+  // The element that answers.
+  let shown = null;
+  // "point", "tap" or "key".
+  let how = "";
   let later = 0;
   const formulaOf = (node) => node.closest(".math-display[role]");
   const number = (symbol) => symbol.dataset.s;

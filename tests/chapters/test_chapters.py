@@ -51,6 +51,8 @@ SECOND_EDITION = {
     "17_tokens",
     "18_training",
     "19_inside",
+    "20_experts",
+    "21_local_attention",
 }
 LAST_PARTS = [
     "In real models",
@@ -77,7 +79,9 @@ NOT_COMPARED = {
     ("16_cost", "timing-compiled"),
     ("16_cost", "timing-claims"),
     ("16_cost", "timing-roofline"),
+    ("16_cost", "timing-knee"),
     ("18_training", "timing"),
+    ("20_experts", "timing"),
 }
 EXPLORERS_AT_LEAST = {
     "08_normalization": 3,

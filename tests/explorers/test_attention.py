@@ -1,7 +1,6 @@
 """The explorers of chapter 5: softmax and its gradient by hand, masks by torch's own operator."""
 
 import math
-from functools import partial
 
 import numpy as np
 import torch
@@ -10,6 +9,9 @@ import torch.nn.functional as F
 from book.explorer import Arrow, Box, Cell, Dot, Grid, Polygon, Scene, Text
 
 from .reading import Seen, check_explorer, says
+
+KEYS = [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+VALUES = [[10.0, 0.0], [0.0, 10.0], [0.0, 0.0]]
 
 
 def softmax(scores):
@@ -114,7 +116,7 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
 
     def how(i, j):
         if j > i:
-            return f"'{words[j]}' comes after '{words[i]}': weight 0."
+            return "in the future: weight 0"
         return (
             f"exp({scores[i][j]:.2f}) = {math.exp(scores[i][j]):.2f}, of {sums[i]:.2f} in its row."
         )
@@ -224,13 +226,17 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
     ]
     seen = [[scores[i][j] if j <= i else math.nan for j in range(5)] for i in range(5)]
 
+    def marked(rows):
+        # The row of 'her' has an arrow before it.
+        return [[-1 if i == 2 else math.nan, *row] for i, row in enumerate(rows)]
+
     def score(i, j):
         products = " + ".join(f"{a}·{b}" for a, b in zip(asks[i], offers[j], strict=True))
-        late = f"'{words[j]}' comes after '{words[i]}': no score."
+        late = "in the future: no score"
         return f"({products}) / 2 = {scores[i][j]:g}" if j <= i else late
 
     def weight(i, j):
-        late = f"'{words[j]}' comes after '{words[i]}': weight 0."
+        late = "in the future: weight 0"
         return f"exp({scores[i][j]:g}) / {sums[i]:.2f} = {weights[i][j]:.2f}" if j <= i else late
 
     return Seen(
@@ -241,42 +247,40 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
         ),
         Grid(
             "scores",
-            seen,
+            marked(seen),
             words,
-            words,
-            text="{:.1f}",
-            detail=score,
+            ["row", *words],
+            text=lambda v: "→" if v < 0 else f"{v:.1f}",
+            detail=lambda i, j: score(i, j - 1) if j else "",
             xlabel="key",
             ylabel="query",
             limits=(0, 4),
             role="key",
         ),
         weights_of(
-            [[w if j <= i else math.nan for j, w in enumerate(r)] for i, r in enumerate(weights)],
-            *(words, words, weight),
+            marked(
+                [
+                    [w if j <= i else math.nan for j, w in enumerate(r)]
+                    for i, r in enumerate(weights)
+                ]
+            ),
+            *(words, ["row", *words], lambda i, j: weight(i, j - 1) if j else ""),
             title="weights: each row sums to 1",
+            text=lambda v: "→" if v < 0 else f"{v:.2f}",
             sets=lambda i, j: {"row": words[i]},
-        ),
-        Grid(
-            "weights of the token",
-            [weights[2][:3] + [math.nan] * 2],
-            ["token"],
-            words,
-            limits=(0, 1),
-            role="weight",
         ),
     )
 
 
 @check_explorer(
-    "explore-paint", {f"key {j}": "masked" if j in (2, 5) else "allowed" for j in range(1, 6)}
+    "explore-paint", {f"key {j}": "masked" if j in (2, 4) else "allowed" for j in range(1, 5)}
 )
 def test_a_painted_mask_leaves_its_keys_out_of_the_sum():
-    scores, allowed = [2, 1, 0, 1, 2], [True, False, True, True, False]
+    scores, allowed = [2, 1, 0, 1], [True, False, True, False]
     total = sum(math.exp(s) for s, a in zip(scores, allowed, strict=True) if a)
     weights = [math.exp(s) / total * a for s, a in zip(scores, allowed, strict=True)]
     shapes = {}
-    for j in range(5):
+    for j in range(4):
         words = "may attend" if allowed[j] else "forbidden"
         sum_up = f"exp({scores[j]}) / {total:.2f} = {weights[j]:.3f}"
         rows = {
@@ -295,11 +299,11 @@ def test_a_painted_mask_leaves_its_keys_out_of_the_sum():
             )
     return Seen(
         says(
-            "The query may attend to {} of {} keys. The weights are {}, {}, {}, {}, {}, and they "
+            "The query may attend to {} of {} keys. The weights are {}, {}, {}, {}, and they "
             "sum to {}",
-            *(3, 5, *map(float, weights), 1.0),
+            *(2, 4, *map(float, weights), 1.0),
         ),
-        Scene("touch a cell of the mask", shapes, xlim=(0, 6.7), ylim=(-3.1, 0.1)),
+        Scene("touch a cell of the mask", shapes, xlim=(0, 5.7), ylim=(-3.1, 0.1)),
     )
 
 
@@ -331,17 +335,34 @@ def test_two_matrices_learn_to_look_at_the_left_neighbor():
 @check_explorer("explore-backwards", {"gradient of the output": "(0, 1)"})
 def test_the_gradients_of_three_scores_by_autograd():
     query = torch.tensor([2.0, 1.0], requires_grad=True)
-    score = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]) @ query
+    score = torch.tensor(KEYS) @ query
     weight = score.softmax(0)
     score.retain_grad()
     weight.retain_grad()
-    values = torch.tensor([[10.0, 0.0], [0.0, 10.0], [0.0, 0.0]])
+    values = torch.tensor(VALUES)
     (weight @ values)[1].backward()
     w, dw, ds = (t.tolist() for t in (weight.detach(), weight.grad, score.grad))
     products = [a * b for a, b in zip(w, dw, strict=True)]
     delta = sum(products)
     shown = [[*dw, math.nan], [*products, delta], [*ds, 0.0]]
     columns = ["key 1", "key 2", "key 3", "sum"]
+    # Of keys and values that are leaves: their rows are columns of the picture.
+    leaves = [torch.tensor(t, requires_grad=True) for t in (KEYS, VALUES)]
+    out = (leaves[0] @ query.detach()).softmax(0) @ leaves[1]
+    handed = torch.cat([t.T for t in torch.autograd.grad(out[1], leaves)]).tolist()
+
+    to_query = [[s * key[c] + 0.0 for s, key in zip(ds, KEYS, strict=True)] for c in (0, 1)]
+    assert np.allclose([sum(row) for row in to_query], query.grad)
+
+    def to_the_query(i, j):
+        if j == 3:
+            return minus(" + ".join(f"{number:.3f}" for number in to_query[i]))
+        return minus(f"ds {ds[j]:.3f} · key {KEYS[j][i]:g} = {to_query[i][j]:.3f}")
+
+    def to_rows(i, j):
+        by = ("q 2", "q 1", "dO 0", "dO 1")[i]
+        factor = f"ds {ds[j]:.3f}" if i < 2 else f"weight {w[j]:.3f}"
+        return minus(f"{factor} · {by} = {handed[i][j]:.3f}")
 
     def how(i, j):
         if j == 3:
@@ -361,15 +382,10 @@ def test_the_gradients_of_three_scores_by_autograd():
             *(0, 1, delta, *ds, 0, *query.grad.tolist()),
         ),
         Grid(
-            "the weights, from the way forwards",
+            "the weights, from the forward pass",
             [[*w, 1.0]],
             ["weight"],
             columns,
-            detail=lambda i, j: (
-                f"the softmax of the scores gives key {j + 1} {w[j]:.3f}"
-                if j < 3
-                else "the shares sum to 1"
-            ),
             limits=(0, 1),
             role="weight",
         ),
@@ -379,6 +395,25 @@ def test_the_gradients_of_three_scores_by_autograd():
             ["dA", "weight · dA", "ds"],
             columns,
             detail=how,
+            diverging=True,
+            role="gradient",
+        ),
+        Grid(
+            "from there to the query",
+            [[*row, sum(row)] for row in to_query],
+            ["dQ, first", "dQ, second"],
+            columns,
+            detail=to_the_query,
+            diverging=True,
+            role="gradient",
+        ),
+        Grid(
+            "to the keys and the values",
+            handed,
+            ["dK, first", "dK, second", "dV, first", "dV, second"],
+            ["1", "2", "3"],
+            detail=to_rows,
+            xlabel="key and its value",
             diverging=True,
             role="gradient",
         ),
@@ -437,12 +472,13 @@ def test_two_heads_by_plain_arithmetic():
             (lambda a, b: 5 * b, lambda a, b: 3 * a),
         )
     )
-    maps, means = [], []
+    weights, means = [], []  # of token 2
     for h in (0, 1):
-        powers = [[math.exp(q[h][i] * k[h][j]) for j in range(3)] for i in range(3)]
-        maps.append([[p / sum(row) for p in row] for row in powers])
-        means.append([sum(map(math.prod, zip(row, v[h], strict=True))) for row in maps[h]])
-    ends = [(a, b, a + b, a - b) for a, b in zip(*means, strict=True)]
+        powers = [math.exp(q[h][1] * k[h][j]) for j in range(3)]
+        weights.append([p / sum(powers) for p in powers])
+        means.append(sum(map(math.prod, zip(weights[h], v[h], strict=True))))
+    a, b = means
+    ends = (a, b, a + b, a - b)
     names = ["token 1", "token 2", "token 3"]
     rows = [[*x[i], *(part[h][i] for h in (0, 1) for part in (q, k, v))] for i in range(3)]
     columns = (("1·{} + 0·{}", "0·{} + 1·{}"), ("1·{} + 0·{}", "1·{} + (−1)·{}"),
@@ -450,26 +486,26 @@ def test_two_heads_by_plain_arithmetic():
 
     def projected(i, j):
         if j < 2:
-            return f"feature {j + 1} of {names[i]}"
+            return ""
         part, h = (j - 2) % 3, (j - 2) // 3
         factors = columns[part][h].replace(" + ", "·").split("·")
         said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
         return f"{'qkv'[part]} of head {h}: {said} = {minus(str(rows[i][j]))}"
 
-    def how(h, i, n):
-        total = sum(math.exp(q[h][i] * k[h][m]) for m in range(3))
+    def how(h, n):
+        total = sum(math.exp(q[h][1] * k[h][m]) for m in range(3))
         key = f"(−{-k[h][n]})" if k[h][n] < 0 else k[h][n]
-        return f"exp({q[h][i]}·{key}) / {total:.2f} = {maps[h][i][n]:.3f}"
+        return f"exp({q[h][1]}·{key}) / {total:.2f} = {weights[h][n]:.3f}"
 
     def result(i, j):
         if j < 2:
-            terms = zip(maps[j][i], v[j], strict=True)
-            return " + ".join(f"{round(w, 3):g}·{n}" for w, n in terms) + f" = {ends[i][j]:.2f}"
-        a, b = (f"{round(z, 2):g}" for z in ends[i][:2])
-        return f"{a}·1 + {b}·{1 if j == 2 else '(−1)'} = {minus(f'{ends[i][j]:.2f}')}"
+            terms = zip(weights[j], v[j], strict=True)
+            return " + ".join(f"{round(w, 3):g}·{n}" for w, n in terms) + f" = {ends[j]:.2f}"
+        a, b = (f"{round(z, 2):g}" for z in ends[:2])
+        return f"{a}·1 + {b}·{1 if j == 2 else '(−1)'} = {minus(f'{ends[j]:.2f}')}"
 
     return Seen(
-        says("Step {}: times the output matrix, token 2 gets {} and {}", 4, *ends[1][2:]),
+        says("Step {}: times the output matrix, token 2 gets {} and {}", 4, *ends[2:]),
         Grid(
             "rows and their projections",
             rows,
@@ -480,26 +516,30 @@ def test_two_heads_by_plain_arithmetic():
             limits=(-2, 10),
             role="data",
         ),
-        *(
-            Grid(
-                f"weights of head {h}",
-                maps[h],
-                names,
-                columns_of_keys,
-                detail=partial(how, h),
-                limits=(0, 1),
-                role="weight",
-            )
-            for h, columns_of_keys in enumerate(
-                (["k⁰ 1", "k⁰ 2", "k⁰ 3"], ["k¹ 1", "k¹ 2", "k¹ 3"])
-            )
+        Grid(
+            "weights of the query of token 2",
+            weights,
+            ["head 0", "head 1"],
+            ["key 1", "key 2", "key 3"],
+            detail=how,
+            limits=(0, 1),
+            role="weight",
         ),
         Grid(
-            "means side by side, and output",
-            ends,
-            names,
-            ["z⁰", "z¹", "y₁", "y₂"],
+            "its means side by side",
+            [ends[:2]],
+            ["token 2"],
+            ["z⁰", "z¹"],
             detail=result,
+            limits=(-4, 12),
+            role="data",
+        ),
+        Grid(
+            "times the output matrix",
+            [ends[2:]],
+            ["token 2"],
+            ["y₁", "y₂"],
+            detail=lambda i, j: result(i, j + 2),
             limits=(-4, 12),
             role="data",
         ),

@@ -37,16 +37,17 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
     peak, bandwidth, memory = 989e12, 3.35e12, 80e9  # NVIDIA's table of the H100 SXM
     read, fetched, worked = weights / bandwidth, caches / bandwidth, (linear + scores) / peak
     intensity = (linear + scores) / (weights + caches)
+    assert read > linear / peak
+    assert fetched > scores / peak  # both parts wait for memory, one after the other
     seconds = read + fetched
-    assert seconds > worked
     assert weights + caches > memory
 
     corner, x = math.log10(peak / bandwidth), math.log10(intensity)
-    top, y = math.log10(989), math.log10(intensity * bandwidth / 1e12)
+    top, y = math.log10(989), math.log10((linear + scores) / seconds / 1e12)
     unused = 1 - worked / seconds
     dot = {
         "roof": Curve([-0.3, corner, 3.7], [top - corner - 0.3, top, top]),
-        "share": Text(x - 1.5, top - 0.3, f"{unused:.1%} unused", anchor="start", role="bad"),
+        "share": Text(x, top + 0.28, f"{unused:.1%} unused", role="bad"),
         "unused": Segment(x, y, x, top, dash=True, role="bad"),
         "batch": Dot(x, y, size=3, role="bad"),
         "name": Text(x + 0.15, y - 0.3, "batch 256", anchor="start"),
@@ -59,13 +60,17 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
             0, 5.2, f"moving weights {1e3 * read:.1f} ms, caches {1e3 * fetched:.1f} ms",
             anchor="start",
         ),
-        "multiplying": Text(0, 3.2, f"multiplying {1e3 * worked:.2f} ms", anchor="start"),
+        "multiplying": Text(
+            0, 3.2, f"multiplying {1e3 * linear / peak:.2f} ms, attention "
+            f"{1e3 * scores / peak:.2f} ms", anchor="start",
+        ),
         "held": Text(
             0, 1.2, f"memory {(weights + caches) / 1e9:.0f} of 80 GB: does not fit", anchor="start"
         ),
         "weights moved": Box(0, 4, read / seconds, 0.8, role="data", fill=0.6),
         "caches moved": Box(read / seconds, 4, fetched / seconds, 0.8, role="key", fill=0.6),
-        "multiplied": Box(0, 2, worked / seconds, 0.8, role="good", fill=0.6),
+        "multiplied": Box(0, 2, linear / peak / seconds, 0.8, role="good", fill=0.6),
+        "attended": Box(read / seconds, 2, scores / peak / seconds, 0.8, role="good", fill=0.6),
         "device": Box(0, 0, limit, 0.8, dash=True),
         "weights kept": Box(0, 0, own, 0.8, role="data", fill=0.6),
         # It ends at the edge of the picture, beyond the frame of the device.
@@ -76,12 +81,13 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
     return Seen(
         says(
             "{} FLOPs per byte, and the ridge is at {}: in a step of {} ms the multipliers are "
-            "idle for {} of the time. That is {} tokens per second, but {} GB do not fit in {} GB",
-            *(intensity, peak / bandwidth, 1e3 * seconds, unused, batch / seconds),
+            "idle for {} of the time and the memory for {}. That is {} tokens per second, but {} "
+            "GB do not fit in {} GB",
+            *(intensity, peak / bandwidth, 1e3 * seconds, unused, 0.0, batch / seconds),
             *((weights + caches) / 1e9, 80),
         ),
         Scene(
-            "drag the dot: a larger batch", dot, xlim=(-0.3, 3.7), ylim=(0, 3.3), axes="box",
+            "drag the dot: a larger batch", dot, xlim=(-0.3, 3.7), ylim=(0, 3.6), axes="box",
             xticks=ticks, yticks=ticks, xlabel="FLOPs per byte", ylabel="TFLOP/s",
         ),
         Scene("the time of one step, and the memory", bars, xlim=(0, 1), ylim=(-0.1, 5.8)),
@@ -91,48 +97,47 @@ def test_a_batch_whose_caches_do_not_fit_on_the_device():
 @check_explorer(
     "explore-roofline",
     {
-        "sequences": "32",
-        "positions of each": "32,768",
-        "key–value heads, of 64": "1",
-        "machine": "A100",
+        "sequences": "512",
+        "positions of each": "512",
+        "key–value heads, of 64": "8",
+        "machine": "H100",
     },
 )
-def test_a_step_of_a_model_of_70_billion_on_an_a100():
-    peak, bandwidth, memory = 312e12, 2.039e12, 80e9  # NVIDIA's table of the A100 SXM, 80 GB
-    batch, length, layers = 32, 32768, 80
-    weights = sum(weights_of(layers, 8192, 64, 1, 28672, 128256).values())
-    read, cached = 2 * weights, 2 * batch * length * layers * 2 * 1 * 128
+def test_a_step_of_a_model_of_70_billion_whose_parts_wait_for_different_things():
+    peak, bandwidth, memory = 989e12, 3.35e12, 80e9  # NVIDIA's table of the H100 SXM
+    batch, length, layers = 512, 512, 80
+    weights = sum(weights_of(layers, 8192, 64, 8, 28672, 128256).values())
+    read, cached = 2 * weights, 2 * batch * length * layers * 2 * 8 * 128
     linear = 2 * batch * weights
     scores = batch * layers * 64 * (2 * 128 * length + 2 * length * 128)
-    step = (linear + scores) / (read + cached)
+    assert linear / peak > read / bandwidth  # arithmetic
+    assert scores / peak < cached / bandwidth  # memory
+    first, second = linear / peak, cached / bandwidth
+    seconds = first + second
     devices = math.ceil((read + 2 * 128256 * 8192 + cached) / memory)
-    per_second = batch / max((linear + scores) / peak, (read + cached) / bandwidth)
-    assert step < peak / bandwidth
-    corner, top = math.log10(peak / bandwidth), math.log10(312)
-    x_l, x_a, x_s = (math.log10(i) for i in (linear / read, scores / cached, step))
-    assert x_l < x_s < x_a < corner  # the smaller one is named on the left of its dot
-
-    def y(x):
-        return math.log10(10**x * bandwidth / 1e12)
-
-    dots = {
-        "roof": Curve([-0.5, corner, 4], [y(-0.5), top, top]),
-        "stem": Segment(x_s, -2.2, x_s, -1.7, role="data"),
-        "step": Dot(x_s, y(x_s), size=5, role="data"),
-        "step name": Text(x_s + 0.08, -2, "the step", anchor="start", role="data"),
-        "linear layers": Dot(x_l, y(x_l), size=2.5, role="good"),
-        "linear layers name": Text(x_l - 1.05, y(x_l) + 0.3, "linear layers", role="good"),
-        "attention": Dot(x_a, y(x_a), size=2.5, role="key"),
-        "attention name": Text(x_a + 0.85, y(x_a) - 0.45, "attention", role="key"),
+    corner, top = math.log10(peak / bandwidth), math.log10(989)
+    rate = (linear + scores) / seconds
+    found = {
+        "the step": ((linear + scores) / (read + cached), rate, 5, "data"),
+        "linear layers": (linear / read, peak, 2.5, "good"),
+        "attention": (scores / cached, scores / second, 1, "key"),
     }
+    assert top - math.log10(rate / 1e12) > 0.1  # below the roof
+    shapes = {"roof": Curve([-0.5, corner, 4], [top - corner - 0.5, top, top])}
+    lines = ("the step: 320", "linear layers: 512", "attention: 8")
+    for k, ((name, (i, r, size, role)), line) in enumerate(zip(found.items(), lines, strict=True)):
+        shapes[name] = Dot(math.log10(i), math.log10(r / 1e12), size=size, role=role)
+        shapes[f"{name} key"] = Dot(1.8, -0.7 - 0.6 * k, size=size, role=role)
+        shapes[f"{name} told"] = Text(2.1, -0.7 - 0.6 * k, line, anchor="start", role=role)
     return Seen(
         says(
-            "{} FLOPs per byte: the step waits for memory and uses at most {} of the peak. Devices "
-            "needed: {}; tokens per second for each: at most {}",
-            *(step, step * bandwidth / peak, devices, per_second),
+            "The linear layers wait for arithmetic, {} of the time, attention for memory, {}. The "
+            "step uses at most {} of the peak. Devices needed: {}; tokens per second for each: at "
+            "most {}",
+            *(first / seconds, second / seconds, rate / peak, devices, batch / seconds),
         ),
         Scene(
-            "rate over intensity", dots, xlim=(-2, 4), ylim=(-2.2, 3.5), axes="box",
+            "rate over intensity", shapes, xlim=(-0.5, 4), ylim=(-2.2, 3.5), axes="box",
             xticks=[(0, "1"), (1, "10"), (2, "100"), (3, "1,000")],
             yticks=[(-1, "0.1"), (0, "1"), (1, "10"), (2, "100"), (3, "1,000")],
             xlabel="FLOPs per byte", ylabel="TFLOP/s",
@@ -151,10 +156,12 @@ def test_where_the_work_of_a_model_of_70_billion_goes():
     shares = {name: 3 * work[name] / total for name in order}
     return Seen(
         says(
-            "70 B, {} positions: attention's products are {} of the FLOPs, the vocabulary {}; six "
-            "FLOPs for each weight of a matrix product give {} of the count",
+            "70 B, {} positions: attention's products are {} of the FLOPs, the vocabulary {}. The "
+            "rule 6N gives {} of the count if N leaves out the embedding table, and {} if N "
+            "includes it",
             *(length, shares["attention"], shares["vocabulary"]),
             6 * sum(weights.values()) * length / total,
+            6 * (sum(weights.values()) + 128256 * 8192) * length / total,
         ),
         Bars("share of the FLOPs", order, {"share": [*shares.values()]}, "part", "share"),
     )

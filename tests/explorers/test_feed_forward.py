@@ -68,20 +68,42 @@ def test_what_gelu_lets_through_of_minus_two():
     slope = share + gate * np.exp(-(gate**2) / 2) / math.sqrt(2 * math.pi)
     through = gate * share * -2
     surface = np.array([[g * s * u for g, s in zip(gate, share, strict=True)] for u in gate[::-1]])
+    beside = np.full((17, 2), np.nan)
+    beside[12, 0] = 8.0  # -2 is the thirteenth value from above
     return Seen(
         says(
             "GELU (GEGLU), value {}: a gate of {} lets {} through, a gate of {} lets {} through",
             *(-2, -2, through[8], 2, through[24]),
         ),
         Heat(
-            "φ(g)·u, cut off at ±8",
-            surface[::2, ::2],
+            "φ(g)·u, cut off at ±8; beside it, the chosen row",
+            np.hstack([beside, surface[::2, ::2]]),
             "gate g",
             "value u",
             limits=(-8, 8),
             diverging=True,
             rows=["4", "", "", "", "2", "", "", "", "0", "", "", "", "-2", "", "", "", "-4"],
-            columns=["-4", "", "", "", "-2", "", "", "", "0", "", "", "", "2", "", "", "", "4"],
+            columns=[
+                "",
+                "",
+                "-4",
+                "",
+                "",
+                "",
+                "-2",
+                "",
+                "",
+                "",
+                "0",
+                "",
+                "",
+                "",
+                "2",
+                "",
+                "",
+                "",
+                "4",
+            ],
         ),
         Lines(
             "along the chosen value",
@@ -108,6 +130,7 @@ def test_one_unit_of_three_fires():
         on = fires[k] > 0
         read[f"fires {k}"] = Arrow(0, 0, *directions[k], role=role, faint=not on)
         read[f"name {k}"] = Text(*names[k], f"unit {k + 1}", role=role)
+        wrote[f"whole {k}"] = Arrow(0, 0, *writes[k], role=role, dash=True)
         wrote[f"writes {k}"] = Arrow(*at, *end, role=role, shown=on)
         wrote[f"name {k}"] = Text(*((at + end) / 2 + aside[k]), f"{k + 1}", role=role, shown=on)
         at = end

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from book.diagram.layout import Style, arrange
 from book.diagram.trace import trace
 from book.diagram.view import look
-from book.explorer import Arrow, Bars, Box, Curve, Heat, Lines, Polygon, Scene, Segment, Text
+from book.explorer import Arrow, Bars, Box, Curve, Dot, Heat, Polygon, Scene, Segment, Text
 
 from .counting import counted
 from .reading import Seen, check_explorer, says
@@ -48,8 +47,20 @@ def test_rotating_the_latent_makes_scores_depend_on_the_place():
             "position; at one and the same distance by {}. The absorbed form is off by up to {}",
             *(0.5, np.ptp(scores), uneven, 0.0),
         ),
-        Heat("scores with keys, less the first", shown, "key position", "query position", **axes),
-        Heat("absorbed scores, less that one", shown, "key position", "query position", **axes),
+        Heat(
+            "scores with keys, minus that at (0, 0)",
+            shown,
+            "key position",
+            "query position",
+            **axes,
+        ),
+        Heat(
+            "absorbed scores, minus the same number",
+            shown,
+            "key position",
+            "query position",
+            **axes,
+        ),
     )
 
 
@@ -67,6 +78,19 @@ def test_the_cache_of_a_latent_and_what_reading_it_costs():
     mha = sum(4 * head for _ in range(heads)) / (2 * heads * head * 2)
     grouped = sum(4 * head for _ in range(heads)) / (2 * 8 * head * 2)
     single = sum(4 * head for _ in range(heads)) / (2 * head * 2)
+    numbers = {
+        "MHA": ([h * (head + head) for h in all_heads], "query"),
+        "GQA-8": ([8 * (head + head)] * 4, "value"),
+        "MQA": ([head + head] * 4, "weight"),
+        "MLA": ([cached] * 4, "key"),
+    }
+    shapes = {}
+    for name, (row, role) in numbers.items():
+        mine, x, heights = name == "MLA", np.log2(all_heads), np.log2(row)
+        shapes[name] = Curve(x, heights, role=role, strong=mine)
+        at = (4.2, heights[0] + 0.45) if mine else (7.1, heights[-1])
+        shapes[f"name of {name}"] = Text(*at, name, role=role, anchor="start")
+    shapes["now"] = Dot(np.log2(heads), np.log2(cached), role="key")
     return Seen(
         says(
             "Latent {}, shared key {}, {} heads of {}: {} numbers ... {} of MHA's ... {} GQA "
@@ -75,19 +99,16 @@ def test_the_cache_of_a_latent_and_what_reading_it_costs():
             *(cached / (heads * head * 2), cached / (2 * head)),
             *(absorbed / ready, absorbed / (2 * cached)),
         ),
-        Lines(
+        Scene(
             "numbers cached per token and layer",
-            all_heads,
-            {
-                "MHA": [h * (head + head) for h in all_heads],
-                "GQA, 8 groups": [8 * (head + head)] * 4,
-                "MLA": [cached] * 4,
-                "MQA": [head + head] * 4,
-            },
-            "query heads",
-            "numbers",
-            xscale="log",
-            yscale="log",
+            shapes,
+            xlim=(3.8, 8.3),
+            ylim=(5.5, 15.5),
+            xlabel="query heads",
+            ylabel="numbers",
+            axes="box",
+            xticks=[(np.log2(h), str(h)) for h in all_heads],
+            yticks=[(6, "64"), (8, "256"), (10, "1k"), (12, "4k"), (14, "16k")],
         ),
         Bars(
             "FLOPs per byte of cache, 16 bits",
@@ -134,13 +155,14 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
 
 
 @check_explorer(
-    "hourglass", {"the widening": "on the query", "query": "(2, −1)", "key turned by": "90°"}
+    "hourglass", {"the up-projection": "on the query", "query": "(2, −1)", "key turned by": "90°"}
 )
 def test_a_turned_key_and_an_absorbed_query_disagree():
-    latent, widen, query = sum((1, 1, 2)), np.array([3.0, 1.0]), np.array([2.0, -1.0])
-    key = latent * widen
+    latent, up, query = sum((1, 1, 2)), np.array([3.0, 1.0]), np.array([2.0, -1.0])
+    key = latent * up
     turned = np.array([-key[1], key[0]])  # a quarter turn
-    score, narrow = query @ turned, query @ widen
+    score, narrow = query @ turned, query @ up
+    there = {"shown": False}  # the way over the key
     shapes = {
         "row": Box(0.4, -1.5, 3.2, 0.7, label="(1, 1, 2)", role="data", fill=0.2),
         "row of": Text(2, -1.8, "row of the token", role="data"),
@@ -150,36 +172,39 @@ def test_a_turned_key_and_an_absorbed_query_disagree():
         "narrowing matrix": Text(2, -0.4, "· (1, 1, 1)"),
         "latent": Box(1.4, 0.2, 1.2, 0.7, label="4", role="key", strong=True, fill=0.5),
         "stored": Text(1.2, 0.55, "stored", anchor="end", role="key"),
-        "query": Box(5.4, 1.9, 3.2, 0.7, label="(2, −1)", role="query", fill=0.3),
-        "asked": Text(7, 2.85, "query", role="query"),
-        "widening of the query": Polygon(
-            [(6.6, 0.9), (5.4, 1.9), (8.6, 1.9), (7.4, 0.9)], role="ink", faint=True
+        "up-projection of the key": Polygon(
+            [(1.6, 0.9), (0.4, 1.9), (3.6, 1.9), (2.4, 0.9)], role="ink", faint=True, **there
         ),
-        "the same matrix": Text(7, 1.35, "· (3, 1)"),
+        "its matrix": Text(2, 1.45, "× (3, 1)", **there),
+        "unturned": Box(0.4, 1.9, 3.2, 0.7, label="(12, 4)", role="key", fill=0.1, **there),
+        "turn": Box(0.8, 2.6, 2.4, 0.9, label="turn by 90°", fill=0.05, **there),
+        "key": Box(0.4, 3.5, 3.2, 0.7, label="(−4, 12)", role="key", fill=0.2, dash=True, **there),
+        "made": Text(2, 4.45, "key, for this score only", role="key", **there),
+        "query": Box(5.4, 3.5, 3.2, 0.7, label="(2, −1)", role="query", fill=0.3),
+        "asked": Text(7, 4.45, "query", role="query"),
+        "up-projection of the query": Polygon(
+            [(6.6, 0.9), (5.4, 3.5), (8.6, 3.5), (7.4, 0.9)], role="ink", faint=True
+        ),
+        "the same matrix": Text(7, 2.4, "· (3, 1)"),
         "absorbed query": Box(6.4, 0.2, 1.2, 0.7, label="5", role="query", fill=0.3),
+        "absorbed": Text(7, -0.1, "absorbed query", role="query"),
+        "compared wide": Segment(3.6, 3.85, 5.4, 3.85, role="weight", strong=True, **there),
         "compared narrow": Segment(2.6, 0.55, 6.4, 0.55, role="weight", strong=True),
-        "score below": Text(4.5, 0.8, "score 20", role="weight"),
-        "widening of the key": Polygon(
-            [(1.6, 0.9), (0.4, 1.9), (3.6, 1.9), (2.4, 0.9)], role="ink", faint=True, shown=False
-        ),
-        "its matrix": Text(2, 1.35, "× (3, 1)", shown=False),
-        "key": Box(
-            0.4, 1.9, 3.2, 0.7, label="(−4, 12)", role="key", fill=0.2, dash=True, shown=False
-        ),
-        "made": Text(2, 2.85, "key, made for once", role="key", shown=False),
-        "compared wide": Segment(
-            3.6, 2.25, 5.4, 2.25, role="weight", strong=True, shown=False
-        ),
-        "score above": Text(4.5, 2.5, "score −20", role="weight", shown=False),
-    }  # fmt: skip
+        "score above": Text(4.5, 4.1, "score −20", role="weight", **there),
+        "score below": Text(4.5, 0.9, "score 20", role="weight"),
+        "struck": Segment(3.7, 0.88, 5.3, 0.88, role="bad", strong=True),
+        "right score": Text(4.5, 1.35, "turned key: −20", role="bad"),
+    }
     assert (score, narrow) == (-20, 5)
     return Seen(
         says(
-            "The widening stands on the query: {} times {} is {}. With the key turned by {}° the "
-            "score is {} with the key and {} with the absorbed query of the unturned key",
-            *(int(narrow), int(latent), int(narrow * latent), 90, int(score), 20),
+            "The up-projection stands on the query: ({}, {}) times ({}, {}) is {}, the "
+            "absorbed query; {} times {} is {}. That is wrong: the score of the key turned by "
+            "{}° is {}. An absorbed query of {} would give it",
+            *(2, -1, 3, 1, int(narrow), int(narrow), int(latent), int(narrow * latent)),
+            *(90, int(score), int(score / latent)),
         ),
-        Scene("", shapes, xlim=(0, 9.2), ylim=(-2.1, 3.2)),
+        Scene("", shapes, xlim=(0, 9.2), ylim=(-2.1, 4.8)),
     )
 
 
@@ -219,32 +244,47 @@ class Layer(torch.nn.Module):
         return part["project"](part["attention"](q, q_r, part["keys"](c), k_r, part["values"](c)))
 
 
+# Middle, width, row and matrix of each box.
+PLACES = {
+    "x": (164, 318, 0), "query latent": (76, 134, 1, "W_DQ, norm"),
+    "latent": (206, 104, 1, "W_DKV, norm"), "k rotated": (295, 64, 1, "W_KR"),
+    "queries": (41, 66, 2, "W_UQ"), "q rotated": (113, 66, 2, "W_QR"), "keys": (180, 52, 2, "W_UK"),
+    "values": (236, 52, 2, "W_UV"), "absorb": (41, 66, 3, "W_UKᵀ"),
+    "attention": (164, 318, 4, "softmax"), "mean values": (164, 120, 5, "W_UV"),
+    "project": (164, 120, 6, "W_O"), "y": (164, 120, 7),
+}  # fmt: skip
+
+
 def flow(absorbed):
     graph = trace(Layer(absorbed), {"x": torch.randn(5, 40)})
     view = look(graph, graph.root.number)
-    style = Style(width=330.0, height=34.0, gap=17.0, gutter=6.0, above=0.0)
-    placed = arrange(view, str, style)
+    names = {node.number: node.name or "y" for node in view.boxes}
+    names |= {n: "y" for n, name in names.items() if name == "output"}
     shapes = {}
-    for n, line in enumerate(placed.lines):
-        *before, last, to = line.points
-        if before:
-            way = zip(*[*before, last, last][:3], strict=True)
-            shapes[f"way {n}"] = Curve(*way, role="data")
-        shapes[f"arrow {n}"] = Arrow(*last, *to, role="data")
+    for link in view.links:
+        ends = [names[link.source], names[link.target]]
+        (a, wide_a, row_a, *_), (b, wide_b, row_b, *_) = (PLACES[name] for name in ends)
+        x = a if wide_a <= wide_b else b  # the middle of the narrower box
+        shapes[" to ".join(["arrow " + ends[0], ends[1]])] = Arrow(
+            x, 70 * row_a + 52, x, 70 * row_b, role="data"
+        )
     roles = dict.fromkeys(("latent", "k rotated", "absorb", "keys"), "key")
     roles |= dict.fromkeys(("mean values", "values"), "value")
     roles |= dict.fromkeys(("query latent", "queries", "q rotated"), "query")
     for node in view.boxes:
-        name, put = node.name or "y", placed.placed[node.number]
+        name = names[node.number]
+        x, wide, row, *matrix = PLACES[name]
         cached, size = name in ("latent", "k rotated"), "×".join(map(str, node.output or ()))
         shapes[f"box {name}"] = Box(
-            put.x, put.y, put.w, put.h, role=roles.get(name, "ink"), strong=cached,
+            x - wide / 2, 70 * row, wide, 52, role=roles.get(name, "ink"), strong=cached,
             fill=0.45 if cached else 0.12, detail=f"{name}: {size}",
         )  # fmt: skip
-        short = {"q rotated": "q rot."} if absorbed else {}
-        middle = put.x + put.w / 2
-        shapes[f"name of {name}"] = Text(middle, put.y + 23, short.get(name, name), small=True)
-        shapes[f"size of {name}"] = Text(middle, put.y + 10, size, role="data", small=True)
+        highest = 70 * row + 27 + 7.5 * (1 + len(matrix))
+        for n, line in enumerate([name, *matrix, size]):
+            role = "data" if n == 1 + len(matrix) else "ink"
+            shapes[f"line {n} of {name}"] = Text(x, highest - 15 * n, line, role=role, small=True)
+    if absorbed:
+        shapes["twice"] = Text(214, 168, "as key and\nas value", anchor="start", small=True)
     return len(view.boxes), shapes
 
 
@@ -258,5 +298,5 @@ def test_the_absorbed_form_makes_no_keys():
             "made from every cached latent",
             *(boxes, 12, 4, 0),
         ),
-        Scene("", hidden | shapes, xlim=(0, 332), ylim=(-4, 396)),
+        Scene("", hidden | shapes, xlim=(0, 328), ylim=(-4, 548)),
     )

@@ -92,10 +92,12 @@ def test_eight_layers_of_post_norm():
         "in": Text(2.5, 0.8, f"{signal[0]:.2f}"),
         "arrives": Text(7.5, 0.8, f"{gradient[0]:.2f}"),
         "starts": Text(7.5, 9.15, "1.00"),
-        # A ruler of powers of ten at the end that is arrived at.
-        "2.5 ten to -4": Segment(3.0, 8.8, 3.0, 8.3, role="quiet"),
-        "2.5 ten to 1": Segment(3.625, 8.8, 3.625, 8.55, role="quiet"),
-        "7.5 ten to -1": Segment(8.375, 1.2, 8.375, 1.45, role="quiet"),
+        # The middle line, where the width is zero, and a ruler of powers of ten from there.
+        "zero 2.5": Segment(2.5, 1.2, 2.5, 8.8, role="quiet"),
+        "2.5 ten to -4": Segment(3.0, 0.1, 3.0, -0.1, role="quiet"),
+        "7.5 ten to 2": Segment(8.75, 0.1, 8.75, -0.1, role="quiet"),
+        "2.5 ten to -8 said": Text(2.5, -0.45, "10⁻⁸", role="quiet", small=True),
+        "7.5 ten to 8 said": Text(9.5, -0.45, "10⁸", role="quiet", small=True),
     }
     return Seen(
         says(
@@ -103,7 +105,7 @@ def test_eight_layers_of_post_norm():
             "of size {} at the top arrives at the bottom with size {}",
             *(8, 1, signal[-1], 1, gradient[0]),
         ),
-        Scene("", shapes, xlim=(0, 10), ylim=(0, 10)),
+        Scene("", shapes, xlim=(0, 10), ylim=(-1.4, 10)),
     )
 
 
@@ -199,7 +201,7 @@ def test_four_blocks_with_the_addition():
     share = sum(right(net) for net in nets) / 3
     return Seen(
         says(
-            "x + F(norm(x)), {} blocks, rate {}: after {} steps the three networks have training "
+            "x + F(norm(x)), {} blocks, rate {}: after {} steps three networks have training "
             "losses of {}, {} and {}, and get {} of the training points right",
             *(4, 0.008, 150, *(curve[-1] for curve in losses), share),
         ),
@@ -311,8 +313,7 @@ def test_a_block_with_two_norms():
         "to sum 0": Arrow(12, 25, 12, rows[4], role="data", strong=True),
         "to sum 1": Arrow(171, rows[4] + 12, 24, rows[4] + 12, role="data"),
         "to output 0": Arrow(12, rows[4] + 24, 12, rows[5] - 1, role="data", strong=True),
-        "size of sum": Text(19, rows[4] + 33, f"size {size(total):.2f}", anchor="start",
-                            role="data", small=True),
+        "size of sum": Text(0, 0, "", shown=False),  # the next x says it
         "way 0": Curve([12, 171, 171], [38, 38, 38], role="data"),
         "to norm 1": Arrow(171, 38, 171, rows[1], role="data"),
         "to sublayer 0": Arrow(171, rows[1] + 25, 171, rows[2], role="data"),

@@ -1,6 +1,6 @@
 """The explorers of the chapter on tokens.
 
-The merges are learned again on text with blanks between tokens, as the first published program did
+The merges are learned again on text with spaces between tokens, as the first published program did
 it, and words are cut by running through the whole list of merges.
 """
 
@@ -29,9 +29,7 @@ def hexed(text):
 def learned(number=400, told=300):
     """The merges as pairs of hexadecimal words."""
     texts = Counter(
-        hexed(piece)
-        for story in islice(stories("tokens"), told)
-        for piece in PIECE.findall(str(story))
+        hexed(one) for story in islice(stories("tokens"), told) for one in PIECE.findall(str(story))
     )
     made = {f"{b:02x}": b for b in range(256)}
     merges = []
@@ -53,8 +51,8 @@ def learned(number=400, told=300):
 def tokens(text, merges):
     """The bytes of the tokens of a text."""
     found = []
-    for piece in PIECE.findall(text):
-        symbols = hexed(piece)
+    for one in PIECE.findall(text):
+        symbols = hexed(one)
         for a, b in learned()[:merges]:
             symbols = re.sub(rf"(?<!\S){a} {b}(?!\S)", a + b, symbols)
         found += [bytes.fromhex(s) for s in symbols.split()]
@@ -96,7 +94,7 @@ def test_a_misspelling_is_cut_into_more():
             "a misspelling, {} merges: {} bytes become {} tokens, {} bytes a token",
             *(200, 28, len(found), 28 / len(found)),
         ),
-        Scene("", boxes(found, 30), xlim=(0, 34), ylim=(-4, 0)),
+        Scene("", boxes(found, 30), xlim=(0, 34), ylim=(-3, 0)),
     )
 
 
@@ -151,6 +149,7 @@ WORDS = {"hug": 10, "pug": 5, "pun": 12, "bun": 4, "hugs": 5}
 PAIRS = [
     "h u", "u g", "p u", "u n", "b u", "g s", "h ug", "p ug", "ug s", "p un", "b un", "hug s",
 ]  # fmt: skip
+PLUS = "\u00a0+\u00a0"  # in place of the space on the page
 
 
 def merged(sentence, split, left):
@@ -173,7 +172,8 @@ def merged(sentence, split, left):
 
     def where(row, column):
         word, times = left.get(PAIRS[row], ("", 0))
-        return f"{PAIRS[row]}: {times} in {word}" if times else f"{PAIRS[row]}: nowhere now"
+        pair = PAIRS[row].replace(" ", PLUS)
+        return f"{pair}: {times} in {word}" if times else f"{pair}: nowhere now"
 
     return Seen(
         sentence,
@@ -181,7 +181,7 @@ def merged(sentence, split, left):
         Grid(
             "the pairs",
             np.array([[left.get(pair, ("", np.nan))[1]] for pair in PAIRS], float),
-            PAIRS,
+            [pair.replace(" ", PLUS) for pair in PAIRS],
             ["count"],
             text="{:.0f}",
             detail=where,
@@ -196,7 +196,7 @@ def test_three_merges_of_five_words():
     return merged(
         says(
             "{} merges. The last one made hug. The text has {} tokens. The most frequent pair is "
-            "p un, {} times",
+            f"p{PLUS}un, {{}} times",
             *(3, 10 + 10 + 24 + 8 + 10, 12),
         ),
         {
@@ -215,7 +215,7 @@ def test_after_four_merges_two_pairs_are_equally_frequent():
     return merged(
         says(
             "{} merges. The last one made pun. The text has {} tokens. The most frequent pairs "
-            "are p ug and hug s, {} times each",
+            f"are p{PLUS}ug and hug{PLUS}s, {{}} times each",
             *(4, 10 + 10 + 12 + 8 + 10, 5),
         ),
         {
@@ -276,7 +276,7 @@ def test_parrots_after_three_merges():
     )
 
 
-# ---------------------------------------------------------------- pieces
+# ---------------------------------------------------------------- pre-tokens
 
 
 @check_explorer("explore-cuts", {"pattern of": "Qwen2", "text": "a sentence"})
@@ -302,14 +302,14 @@ def test_qwen_takes_each_digit_alone():
         "!",
     ]
     said = says(
-        "Qwen2 cuts a sentence into {} pieces: I | 'll | ␣pay | ␣$ | {} | {} | {} | {} | . | {} | "
-        "{} | ␣by | ␣ | {} | {} | {} | {} | !",
+        "Qwen2 cuts a sentence into {} pre-tokens: I | 'll | ␣pay | ␣$ | {} | {} | {} | {} | . | "
+        "{} | {} | ␣by | ␣ | {} | {} | {} | {} | !",
         *(18, 1, 2, 3, 4, 5, 0, 2, 0, 2, 6),
     )
     # The name of the pattern has a number in it.
     said = ["Qwen", 2, said[0].removeprefix("Qwen2 "), *said[1:]]
-    shapes = boxes([piece.encode() for piece in found], 20)
-    return Seen(said, Scene("", shapes, xlim=(0, 34), ylim=(-3, 0)))
+    shapes = boxes([one.encode() for one in found], 20)
+    return Seen(said, Scene("", shapes, xlim=(0, 34), ylim=(-2, 0)))
 
 
 # ---------------------------------------------------------------- an answer that arrives
@@ -356,7 +356,7 @@ def test_half_an_emoji_is_held_back():
 def test_other_languages_stay_in_bytes():
     [spec] = [explorers("tokens")["explore-languages"]]
     names = spec["panels"][0]["labels"]
-    # The sentence of each: [English, ...]; bytes and signs counted by hand from the source.
+    # The sentence of each: [English, ...]; bytes and code points counted by hand from the source.
     from nbformat import read
 
     from book.chapters import NOTEBOOKS
@@ -367,9 +367,9 @@ def test_other_languages_stay_in_bytes():
     exec(source, place)
     article = place["ARTICLE"]
     count = np.array([float(len(tokens(article[name], 100))) for name in names])
-    signs = np.array([len(article[name]) for name in names])
+    points = np.array([len(article[name]) for name in names])
     words, numbers = [], [100]
-    for name, n, each in zip(names, count, count / signs, strict=True):
+    for name, n, each in zip(names, count, count / points, strict=True):
         words.append(f"{name} {{}}, {{}} a character")
         numbers += [int(n), each]
     template = "Article {} in tokens, after {} merges: " + "; ".join(words)
@@ -379,7 +379,7 @@ def test_other_languages_stay_in_bytes():
         Bars(
             "one character",
             names,
-            {"tokens a character": count / signs},
+            {"tokens a character": count / points},
             "language",
             "tokens a character",
         ),

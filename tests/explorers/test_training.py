@@ -65,7 +65,7 @@ def test_the_run_after_250_steps():
     for step, at in loss.items():
         shapes[f"step {step}"] = Dot(math.log10(step), at, size=0.8, role="data")
     for n, line in enumerate(lines):
-        shapes[f"line {n}"] = Text(0.1, 1.72 - 0.32 * n, line, anchor="start", small=True)
+        shapes[f"line {n}"] = Text(0.1, 1.8 - 0.31 * n, line, anchor="start", small=True)
     return Seen(
         says(
             "After step {} the loss on stories that it has not seen is {}. Asked for a story, it "
@@ -167,6 +167,10 @@ def test_four_steps_with_momentum():
                 **levels,
                 "path": Curve(*zip(*path, strict=True), role="gradient"),
                 "here": Dot(x, y, size=3, role="gradient"),
+                **{
+                    f"{k} before": Dot(*path[max(4 - k, 0)], size=1.1, role="data")
+                    for k in range(1, 11)
+                },
             },
             xlim=(-1.5, 1.5),
             ylim=(-1.2, 1.2),

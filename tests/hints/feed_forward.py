@@ -54,10 +54,6 @@ PROOF = "Prove that (n + m - 1) // m is the ceiling of n / m."
 REST = r"q+\lfloor(r+m-1)/m\rfloor"
 
 ENTRIES: Entries = {
-    ("ex-ffn-swiglu", "F.linear(x, weight)"): Code(
-        lambda: ({"x": draw(4, 3), "weight": draw(3, 3)}, draw(4, 3) @ draw(3, 3).T),
-        ("F.linear(x, weight.T)", "x @ weight"),
-    ),
     ("ex-ffn-backward", r"h=\operatorname{SiLU}(g)\odot u"): Formula(gated),
     ("ex-ffn-backward", r"g\operatorname{sigmoid}(g)"): Formula(
         lambda: {"g": draw(3)[0], "s": F.silu(draw(3)[0]),

@@ -7,7 +7,7 @@ import torch
 from book.formulas.relations import Call
 
 from .map import flops
-from .texts import Entries, Formula, LeftOut, draw, oracle
+from .texts import Code, Entries, Formula, draw, oracle
 
 THETA = torch.tensor([0.9, 0.2], dtype=torch.float64)
 PLACES = {"i": 5, "j": 2}
@@ -69,23 +69,37 @@ def same_scale():
     The values are the latents themselves, so the weights can be read off the output.
     """
     d_h, d_r, scores = 4, 2, torch.tensor([0.9, -0.4], dtype=torch.float64)
-    q = torch.zeros(1, 1, 1, d_h, dtype=torch.float64)
-    c = torch.eye(2, dtype=torch.float64)[None]
-    w_uk = torch.zeros(1, 2, d_h, dtype=torch.float64)
+    q, w_uk = torch.zeros(1, 1, d_h).double(), torch.zeros(1, 2, d_h).double()
     q[..., 0], w_uk[0, :, 0] = 1.0, scores
-    still = torch.zeros(1, 1, 1, d_r).double(), torch.zeros(1, 2, d_r).double()
-    out = oracle("mla.absorbed")(q, still[0], c, still[1], w_uk, torch.eye(2)[None].double())
+    before, newest = torch.eye(2).double().split(1)  # two latents, one of them in the cache
+    still = torch.zeros(1, d_r).double()
+    out, *_ = oracle("mla.decode")(
+        q, still[None], newest, still, before[None], still[None], w_uk,
+        torch.eye(2)[None].double(), lambda row, position: row,
+    )  # fmt: skip
     weights = out.flatten()
     scale = (weights[0] / weights[1]).log() / (scores[0] - scores[1])
     return {"g": scale, "d_h": d_h, "d_R": d_r}
 
 
-EXAMPLE = "sets an example, whose answer is asked"
+def scale_without_position():
+    """What the reference without a rotated part divides by, read off in the same way."""
+    d_h, scores = 4, torch.tensor([0.9, -0.4], dtype=torch.float64)
+    q, w_uk = torch.zeros(1, 1, 1, d_h).double(), torch.zeros(1, 2, d_h).double()
+    q[..., 0], w_uk[0, :, 0] = 1.0, scores
+    latents = torch.eye(2).double()[None]
+    weights = oracle("mla.absorbed")(q, latents, w_uk, latents).flatten()
+    return {"g": (weights[0] / weights[1]).log() / (scores[0] - scores[1]), "d_h": d_h}
+
+
+def multiples(distance):
+    """Something of the kind of an absorbed query: a row for each distance."""
+    return distance * torch.tensor([1.0, -2.0])
+
+
 ENTRIES: Entries = {
-    ("ex-mla-by-hand", "(3,-1)"): LeftOut(EXAMPLE),
-    ("ex-mla-by-hand", "(2,1)"): LeftOut(EXAMPLE),
-    ("ex-mla-absorbed", r"\sqrt{d_h+d_R}"): Formula(
-        same_scale, claim="g=1/@0", says=("divided by",)
+    ("ex-mla-absorbed", r"\sqrt{d_h}"): Formula(
+        scale_without_position, claim="g=1/@0", says=("divided by",)
     ),
     ("ex-mla-cache-entry", "(a,b)", r"(a\cos-b\sin,\;a\sin+b\cos)"): Formula(
         cached_pair,
@@ -101,6 +115,12 @@ ENTRIES: Entries = {
         claim=r"y=@0,\qquad y_{2k}=x_{2k}\cos(@1)-x_{2k+1}\sin(@1),\qquad "
               r"y_{2k+1}=x_{2k}\sin(@1)+x_{2k+1}\cos(@1)",
         says=("turns a pair of columns by",),
+    ),
+    ("ex-mla-span", "torch.stack([absorbed_at(distance) for distance in range(201)])"): Code(
+        lambda: ({"absorbed_at": multiples}, torch.arange(201.0)[:, None] * multiples(1)),
+        ("torch.stack([absorbed_at(distance) for distance in range(200)])",
+         "torch.stack([absorbed_at(distance) for distance in range(1, 201)])",
+         "torch.cat([absorbed_at(distance) for distance in range(201)])"),
     ),
     ("ex-mla-between", r"R_i^\top R_j=R_{j-i}"): Formula(
         lambda: {"R": {2: rotation(2), 7: rotation(7), 5: rotation(5)}, "i": 2, "j": 7}

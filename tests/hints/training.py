@@ -20,12 +20,26 @@ def quadratic():
 
 
 def descended():
+    """The second step of torch's momentum: its velocity, and the parameter that it leads to."""
     theta = nn.Parameter(draw(3))
-    begin = theta.detach().clone()
-    optimizer = torch.optim.SGD([theta], lr=0.07)
-    theta.grad = begin @ A
-    optimizer.step()
-    return {"theta": begin, "rate": 0.07, "A": A}, theta.detach()
+    optimizer = torch.optim.SGD([theta], lr=0.07, momentum=0.9)
+    for _ in range(2):
+        begin = theta.detach().clone()
+        theta.grad = begin @ A
+        before = optimizer.state[theta].get("momentum_buffer", torch.zeros(3)).clone()
+        optimizer.step()
+    after = optimizer.state[theta]["momentum_buffer"].clone()
+    return {"theta": begin, "b": before, "A": A}, after, theta.detach()
+
+
+def velocity():
+    given, after, _ = descended()
+    return given, after
+
+
+def moved():
+    given, after, theta = descended()
+    return {"theta": given["theta"], "rate": 0.07, "b": after}, theta
 
 
 def guessing():
@@ -46,23 +60,14 @@ def restless_mean():
 
 ENTRIES: Entries = {
     ("ex-training-edge", r"\frac12\theta A\theta^\top"): Formula(quadratic, claim="v=@0"),
-    ("ex-training-edge", "theta - rate * theta @ A"): Code(
-        descended,
-        ("theta + rate * theta @ A", "theta - theta @ A", "theta - rate * theta"),
+    ("ex-training-edge", r"\mu=0.9"): LeftOut("a choice of the exercise, no claim"),
+    ("ex-training-edge", "0.9 * b + theta @ A"): Code(
+        velocity, ("b + theta @ A", "0.9 * b - theta @ A", "0.9 * (b + theta @ A)")
     ),
+    ("ex-training-edge", "theta - rate * b"): Code(moved, ("theta + rate * b", "theta - b")),
     ("ex-training-steady", "m=0.1-0.9\\,m"): Formula(restless_mean, claim="@0"),
     ("ex-training-steady", r"\sqrt v"): LeftOut("a quantity that is asked about"),
-    ("ex-training-schedule", "r=0"): LeftOut("a choice of the share at the end, no claim"),
     ("ex-training-diagnose", r"\ln V\approx5.3"): Formula(guessing),
-    ("ex-training-schedule", "decay + 1"): Code(
-        lambda: ({"decay": 20}, 21), ("decay", "decay - 1")
-    ),
-    ("ex-training-schedule", "steps - decay"): Code(
-        lambda: ({"steps": 100, "decay": 20}, 80), ("steps + decay", "decay - steps")
-    ),
-    ("ex-training-schedule", "steps + 1"): Code(
-        lambda: ({"steps": 100}, 101), ("steps", "steps - 1")
-    ),
     ("ex-training-accumulate", "x @ weight"): Code(
         lambda: ({"x": draw(2, 4), "weight": A4}, nn.functional.linear(draw(2, 4), A4.T)),
         ("x @ weight.T", "weight @ x.T"),

@@ -20,8 +20,10 @@ from transformer_parts.attention import (
 from transformer_parts.cost import forward_bound
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig, next_token_probs
 from transformer_parts.embeddings import sinusoidal_positional_encoding
+from transformer_parts.experts import Router
 from transformer_parts.feed_forward import FeedForward, GatedFeedForward
 from transformer_parts.kv_cache import GroupedQueryAttention, KVCache
+from transformer_parts.local_attention import tiled_attention, window_mask
 from transformer_parts.long_context import alibi_slopes, position_interpolation
 from transformer_parts.mla import LatentCache, MultiHeadLatentAttention
 from transformer_parts.normalization import LayerNorm, layer_norm, rms_norm
@@ -590,3 +592,39 @@ def _() -> bool:
     with torch.no_grad():
         model(torch.randint(0, 100, (1, 12)))
     return close(sum(written), entered[0], 1e-4)
+
+
+# ---- 20 mixture of experts
+
+
+@statement("softmax-of-the-chosen")
+def _() -> bool:
+    weights, chosen, _, logits = Router(6, 8, 3)(torch.randn(20, 6))
+    return close(weights, logits.gather(-1, chosen).softmax(-1))
+
+
+@statement("experts-read")
+def _() -> bool:
+    used = torch.rand(500, 32, 8).topk(2).indices.flatten(1)
+    read = torch.zeros(500, 8).scatter(1, used, 1.0).mean().item()
+    return abs(read - 0.25) < 0.1
+
+
+# ---- 21 local attention
+
+
+@statement("tiles-exact")
+def _() -> bool:
+    q, k, v = torch.randn(3, 50, 8)
+    want = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return close(tiled_attention(q, k, v, is_causal=True, block_size=(7, 9)), want, 1e-12)
+
+
+@statement("window-mask-cache")
+def _() -> bool:
+    cache, window = KVCache(1, 1, 20, 4), 6
+    for _ in range(20):
+        keys, values = cache.update(torch.randn(1, 1, 1, 4), torch.randn(1, 1, 1, 4))
+        seen = window_mask(1, keys.shape[2], window)
+        F.scaled_dot_product_attention(torch.randn(1, 1, 1, 4), keys, values, seen)
+    return cache.length <= window

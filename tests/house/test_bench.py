@@ -68,6 +68,9 @@ def test_tasks_are_timed_in_turn(still):
 def test_the_report_and_the_json_have_every_row(still, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench, "compiler", lambda: None)
     monkeypatch.setattr(bench, "decoding", lambda *_: {"skipped": "not asked"})
+    monkeypatch.setattr(
+        bench.bench_experts, "against_hugging_face", lambda *_: {"skipped": "nor this"}
+    )
     file = tmp_path / "bench.json"
     bench.main(["--quick", "--json", str(file)])
     result = json.loads(file.read_text())
@@ -80,6 +83,7 @@ def test_the_report_and_the_json_have_every_row(still, monkeypatch, tmp_path, ca
     assert "no C++ compiler found" in out
     assert out.count("this book") == len(NAMES)
     assert "left out: not asked" in out
+    assert "left out: nor this" in out
     assert all(name in out for name in NAMES)
     assert result["header"]["torch"] == torch.__version__
 
@@ -97,3 +101,20 @@ def test_the_report_says_when_a_part_is_too_slow():
     assert "yes" in bench.report({**about, "rows": [{**row, "ratio": 1.1}]})
     slow = {"same_tokens": False, "times_faster": 1.2, "low": 1.0, "high": 1.3}
     assert "the same tokens: NO" in bench.report({**about, "decoding": slow})
+
+
+def test_the_report_says_whether_the_experts_are_as_fast_and_the_same():
+    row = {"experts": 8, "top_k": 2, "apart": 1e-6, "forward": [1.0, 1.1, 1.2],
+           "both": [1.5, 1.8, 2.0]}  # fmt: skip
+    [*_, said] = bench.bench_experts.report({"rows": [row]})
+    assert "forward  1.10   with backward  1.80 (1.50 to 2.00)   at least 1: yes" in said
+    assert "the same results: yes" in said
+    [*_, slow] = bench.bench_experts.report({"rows": [{**row, "forward": [0.8, 0.9, 1.0]}]})
+    assert "at least 1: NO" in slow
+    [*_, other] = bench.bench_experts.report({"rows": [{**row, "apart": 1e-3}]})
+    assert "the same results: NO" in other
+
+
+def test_experts_are_left_out_with_a_reason_without_transformers(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    assert "pip install" in bench.bench_experts.against_hugging_face(bench.alternate)["skipped"]

@@ -66,7 +66,8 @@ def test_the_digest_changes_with_any_source_and_with_nothing_else(tmp_path):
 
 def test_without_measurements_no_number_is_shown(folder):
     text = checked.as_markdown()
-    assert text.count(checked.NOT_RUN) == 4  # notebooks, oracles, checkers, versions
+    # notebooks, oracles, transformations, checkers, versions
+    assert text.count(checked.NOT_RUN) == 5
     # Which formulas are read is counted in the sources; the wrong versions are measured.
     before, formulas, after = re.split(r"^## (?:The printed formulas|The parts)", text, flags=re.M)
     assert "|" not in before + after

@@ -27,6 +27,8 @@ ELSEWHERE = {
     "tokens": "what comes before the first box",
     "training": "the whole, and how its weights are found",
     "inside": "the whole",
+    "experts": "many feed-forward layers in the place of one",
+    "local_attention": "another attention in the same place",
 }
 
 

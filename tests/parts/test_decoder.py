@@ -439,6 +439,30 @@ def test_a_query_with_nothing_else_sees_itself():
     torch.testing.assert_close(got, torch.cat(alone, 1), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, {"sliding_window": 5}])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_mask_that_is_added_says_what_a_boolean_one_says(options, padded):
+    model = model_of(**options)
+    seen = torch.rand(2, 1, 18, 18, generator=torch.Generator().manual_seed(3)) < 0.5
+    added = torch.zeros(2, 1, 18, 18, dtype=torch.float64).masked_fill(~seen, -torch.inf)
+    rows = torch.arange(18) >= torch.tensor([[0], [4]]) if padded else None
+    want = model(text(), attn_mask=seen, key_padding_mask=rows)
+    got = model(text(), attn_mask=added, key_padding_mask=rows)
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+def test_a_mask_that_is_added_is_added_to_the_scores():
+    model = model_of(num_layers=1)
+    tilt = torch.zeros(18, 18, dtype=torch.float64)
+    tilt[:, 0] = 60.0  # so much that every query attends to the first position only
+    first = torch.eye(18, dtype=torch.bool).logical_not().tril()
+    first[:, 1:], first[0, 0] = False, True
+    got = model(text(), attn_mask=tilt)
+    alone = model(text(), attn_mask=torch.where(first, 0.0, -60.0).double())
+    torch.testing.assert_close(got, alone, rtol=0, atol=1e-12)
+    assert (got - model(text())).abs().max() > 1e-3
+
+
 def test_masks_and_tables_are_made_once(monkeypatch):
     model = model_of(num_layers=4, sliding_window=5, sliding_layers=(0, 2))
     made, looked = [], []
@@ -513,7 +537,7 @@ def test_dynamic_scaling_starts_after_the_old_length():
     [
         ({"tokens": torch.zeros(3, dtype=torch.long)}, r"tokens must have shape \(B, T\)"),
         ({"attn_mask": torch.ones(18, 17, dtype=torch.bool)}, r"attn_mask .* got .*\(18, 17\)"),
-        ({"attn_mask": torch.ones(18, 18)}, "attn_mask must be boolean"),
+        ({"attn_mask": torch.ones(18, 18).long()}, "attn_mask must be boolean or floating"),
         ({"attn_mask": torch.ones(2, 18, 18, dtype=torch.bool)}, "attn_mask"),
         ({"key_padding_mask": torch.ones(2, 17, dtype=torch.bool)}, "key_padding_mask .* got"),
         ({"key_padding_mask": torch.ones(2, 18)}, "key_padding_mask must be boolean"),

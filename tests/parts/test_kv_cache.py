@@ -448,6 +448,20 @@ def test_a_mask_that_does_not_fit_is_named_and_the_cache_is_as_before(shape, t):
     assert torch.equal(cache.keys[:, :, :3], keys[:, :, :3])
 
 
+@pytest.mark.parametrize("t", [1, 4])
+def test_a_scale_of_its_own(t):
+    x = draw(0, 2, t, 8)
+    torch.manual_seed(0)
+    plain = GroupedQueryAttention(8, 4, 2).double()
+    scaled = GroupedQueryAttention(8, 4, 2, scale=0.5).double()
+    scaled.load_state_dict(plain.state_dict())
+    before = [layer(x) for layer in (plain, scaled)]
+    with torch.no_grad():
+        plain.q_proj.weight.mul_(0.5 * 2**0.5)  # head_dim is 2
+    torch.testing.assert_close(plain(x), before[1], rtol=0, atol=1e-13)
+    assert t == 1 or not torch.allclose(before[0], before[1])
+
+
 def test_a_mask_of_integers_is_refused():
     with pytest.raises(ValueError, match=r"attn_mask must be boolean or floating, got torch.int64"):
         make(8, 4, 2)(draw(0, 2, 3, 8), attn_mask=torch.ones(3, 3, dtype=torch.long))

@@ -22,6 +22,7 @@ from transformer_parts import (
     attention,
     feed_forward,
     kv_cache,
+    local_attention,
     mla,
     normalization,
     rope,
@@ -283,6 +284,19 @@ ORACLES = [
     Oracle("14", "MultiHeadLatentAttention, absorbed", "the same, naive",
            lambda x: latent(x, "forward_absorbed"), lambda x: latent(x, "forward_naive"),
            plain((2, 5, 16)), EXACT),
+    *(
+        Oracle("21", "tiled_attention", f"F.scaled_dot_product_attention, {mask}",
+               lambda q, k, v, s=switches: local_attention.tiled_attention(
+                   q, k, v, block_size=(2, 3), **s),
+               lambda q, k, v, w=window: F.scaled_dot_product_attention(
+                   q, k, v, local_attention.window_mask(5, 7, w) if w else None),
+               plain((2, 5, 8), (2, 7, 8), (2, 7, 4)))
+        for mask, window, switches in [
+            ("no mask", 0, {}),
+            ("causal", 7, {"is_causal": True}),
+            ("window", 3, {"is_causal": True, "window": 3}),
+        ]
+    ),
 ]  # fmt: skip
 
 

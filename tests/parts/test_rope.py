@@ -267,6 +267,20 @@ def test_layout_conversion():
     assert torch.equal(ours.convert_rope_layout(gain, 1, "half"), gain[order])
 
 
+@pytest.mark.parametrize(("rotary_dim", "offset"), [(4, 0), (None, 4), (4, 2), (8, 0)])
+def test_layout_conversion_of_a_part_of_each_head(rotary_dim, offset):
+    heads, d = 3, 8
+    weight, end = draw(1, heads * d, 5), offset + (rotary_dim or d - offset)
+    half = ours.convert_rope_layout(weight, heads, "half", rotary_dim, offset)
+    before, after = weight.view(heads, d, 5), half.view(heads, d, 5)
+    for one, other in zip(before, after, strict=True):
+        assert torch.equal(one[:offset], other[:offset])
+        assert torch.equal(one[end:], other[end:])
+        assert torch.equal(ours.convert_rope_layout(one[offset:end], 1, "half"), other[offset:end])
+    back = ours.convert_rope_layout(half, heads, "interleaved", rotary_dim, offset)
+    assert torch.equal(back, weight)
+
+
 def test_the_module_follows_its_model():
     rope = ours.RotaryEmbedding(8, 16, attention_factor=1.1)
     cos, sin = rope.cos.clone(), rope.sin.clone()
@@ -364,6 +378,10 @@ X = torch.zeros(2, 3, 5, 4)
             r"weight must have shape \(3 \* head_dim, ...\), got \(8, 2\)",
         ),
         (lambda: ours.convert_rope_layout(torch.zeros(6, 2), 2, "half"), "head_dim must be even"),
+        (
+            lambda: ours.convert_rope_layout(torch.zeros(8, 2), 1, "half", 6, 4),
+            "offset and rotary_dim must fit into head_dim=8, got 4 and 6",
+        ),
         (lambda: ours.RotaryEmbedding(4, 0), "max_seq_len must be at least 1, got 0"),
         (lambda: ours.RotaryEmbedding(4, dtype=torch.float16), "dtype must be"),
         (

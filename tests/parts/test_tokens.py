@@ -93,14 +93,12 @@ def test_merges_and_ids_are_those_of_the_library(corpus, pattern):
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_no_pair_is_more_frequent_than_the_one_that_was_merged_before_it(corpus):
     texts = CORPORA[corpus]
-    times = Counter(piece for text in texts for piece in cut(text))
-    split = {piece: [bytes([b]) for b in piece.encode()] for piece in times}
+    times = Counter(one for text in texts for one in cut(text))
+    split = {one: [bytes([b]) for b in one.encode()] for one in times}
     found = []
     for pair in train_bpe(texts, 300):
-        found.append(
-            sum(n * list(pairwise(split[piece])).count(pair) for piece, n in times.items())
-        )
-        split = {piece: merge(tokens, pair) for piece, tokens in split.items()}
+        found.append(sum(n * list(pairwise(split[one])).count(pair) for one, n in times.items()))
+        split = {one: merge(tokens, pair) for one, tokens in split.items()}
     assert found == sorted(found, reverse=True)
     assert found[0] > found[-1]
 
@@ -121,18 +119,18 @@ def test_learned_merges_by_their_places_are_the_list_from_its_beginning_to_its_e
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_no_piece_holds_a_letter_and_a_mark_behind_it(name):
+def test_no_pre_token_holds_a_letter_and_a_mark_behind_it(name):
     for text in ["e\u0301", "सभी", "मनुष्य", "Cafe\u0301s, उन्हें"]:
-        pieces = cut(text, name)
-        assert "".join(pieces) == text
-        assert len(pieces) > 1
-        for piece in pieces:
-            kinds = "".join(unicodedata.category(sign)[0] for sign in piece)
+        pre_tokens = cut(text, name)
+        assert "".join(pre_tokens) == text
+        assert len(pre_tokens) > 1
+        for one in pre_tokens:
+            kinds = "".join(unicodedata.category(sign)[0] for sign in one)
             assert "LM" not in kinds
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_pieces_are_those_of_the_published_pattern(name):
+def test_pre_tokens_are_those_of_the_published_pattern(name):
     """On random texts, of characters on which both tables of Unicode agree."""
     rng = random.Random(0)
     kinds = "aZéßя中क١²½Ⅷ_-'’ \t\n\r\u00a0\u2003.,!?$🙂\u0301\x1c\u200d09sStTlLmMdDvVreRE"
@@ -149,8 +147,8 @@ def test_every_character_is_in_the_class_that_unicode_gives_it():
         if 0xD800 <= code < 0xE000:
             continue
         letter = unicodedata.category(sign)[0] == "L"
-        pieces = cut("a" + sign, "qwen2")
-        assert (len(pieces) == 1) == letter, hex(code)
+        pre_tokens = cut("a" + sign, "qwen2")
+        assert (len(pre_tokens) == 1) == letter, hex(code)
 
 
 def test_merge_goes_from_left_to_right_and_uses_a_token_once():
@@ -175,7 +173,7 @@ def test_training_ends_when_nothing_is_left():
     assert train_bpe(TOLD[:2], 0) == []
 
 
-def test_nothing_is_merged_across_pieces():
+def test_nothing_is_merged_across_pre_tokens():
     for a, b in train_bpe(TOLD, 200):
         assert b" " not in (a + b)[1:]
 
@@ -183,11 +181,11 @@ def test_nothing_is_merged_across_pieces():
 def test_merges_are_applied_as_the_training_made_them():
     merges = train_bpe(TOLD, 300)
     rank = {pair: k for k, pair in enumerate(merges)}
-    for piece in {p for text in TOLD[:40] for p in cut(text)} | {" starfish", "aaaa", "早上"}:
-        tokens = [bytes([b]) for b in piece.encode()]
+    for one in {p for text in TOLD[:40] for p in cut(text)} | {" starfish", "aaaa", "早上"}:
+        tokens = [bytes([b]) for b in one.encode()]
         for pair in merges:
             tokens = merge(tokens, pair)
-        assert apply_merges(piece.encode(), rank) == tokens
+        assert apply_merges(one.encode(), rank) == tokens
 
 
 def test_special_tokens_are_seen_only_when_they_may_be():

@@ -214,6 +214,23 @@ def test_bfloat16_is_as_coarse_as_the_section_on_the_z_loss_says():
     assert tiny == 0 < torch.tensor(3.1e-8).to(torch.float16)  # where fp16 needs loss scaling
 
 
+@pytest.mark.parametrize(("beta2", "printed"), [(0.95, "1.16"), (0.999, "7.3")])
+def test_adam_s_longest_step(beta2, printed):
+    """The factors that the chapter prints, from the gradients that attain them at step t."""
+    found = []
+    for t in (1, 2, 5, 20, 100, 1000, 5000):
+        ages = torch.arange(t, dtype=F64)
+        g = (0.9 / beta2) ** ages
+        m = (0.1 * 0.9**ages * g).sum() / (1 - 0.9**t)
+        v = ((1 - beta2) * beta2**ages * g**2).sum() / (1 - beta2**t)
+        found.append((m / v.sqrt()).item())
+    factor = 0.1 / math.sqrt((1 - beta2) * (1 - 0.81 / beta2))
+    assert f"{factor:.{len(printed) - 2}f}" == printed
+    assert 0.99 * factor < max(found) < factor * (1 + 1e-12)  # at any step, corrected
+    text = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
+    assert "the factor is 1.16 for $\\\\beta_2=0.95$, and 7.3 for torch's $0.999$;" in text
+
+
 def test_palms_two_utilisations():
     """6 N r / R from its published numbers is the one without attention."""
     n, r = fact("palm-mfu-without", "parameters"), fact("palm-mfu-without", "tokens_per_second")

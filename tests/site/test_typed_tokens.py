@@ -68,7 +68,7 @@ def test_what_is_typed_is_shown(live):
     for text, merges in [("the quiet girl 中\n", 400), ("<b>&amp;</b>", 12), ("x", 0), ("", 5)]:
         box.locator("textarea").fill(text)
         box.locator("input[type=range]").fill(str(merges))
-        tokens = BPETokenizer(LEARNED[:merges]).pieces(text)
+        tokens = BPETokenizer(LEARNED[:merges]).tokens(text)
         assert box.locator(".tp-sentence").text_content() == sentence(text, tokens)
         shown = box.locator(".tp-chips > span").evaluate_all(
             "all => all.map((one) => one.firstChild.textContent)"

@@ -4,7 +4,7 @@ The oracles are torch's own operators and autograd, never the book's library. As
 chapters a builder is the right computation in parts, and a wrong answer replaces one of them.
 """
 
-from book.checkers.attention.asked import DECIDED, MASKED_KEY, TABLES
+from book.checkers.attention.asked import DECIDED, MASKED_KEY, WRONG_KEY
 from book.checkers.attention.causal_mask import CAUSAL_MASK
 from book.checkers.attention.leaks import LEAKS
 from book.checkers.attention.next_letter import NEXT_LETTER
@@ -20,5 +20,5 @@ EXERCISES: dict[str, Exercise] = {
     "leaks": LEAKS,
     "next_letter": NEXT_LETTER,
     "self_attention": SELF_ATTENTION,
-    "tables": TABLES,
+    "wrong_key": WRONG_KEY,
 }

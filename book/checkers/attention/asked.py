@@ -86,44 +86,33 @@ DECIDED = number(
 )
 
 
-def _tokens(room: float = 80e9, layers: int = 32, size: int = 2, shown: float = 1.0) -> float:
-    """The length at which the tables of 32 heads in each layer take so many bytes."""
-    return math.sqrt(room / (layers * 32 * size * shown))
-
-
-TABLES = number(
-    "The length at which the tables of weights fill a device",
-    value=_tokens,
-    within=0.05,
-    because="Each of 32 · 32 tables has a number of two bytes for every pair of tokens, so 2,048 "
-    "bytes a pair, and the device has room for {value} squared pairs.",
-    wrong=[
-        WrongNumber(
-            "one layer, or one head",
-            "There is a table for each head of each layer, 32 · 32 of them.",
-            lambda: _tokens(layers=1),
+WRONG_KEY = choice(
+    "What a query that is certain of the wrong key sends back",
+    right="B",
+    because="A value receives its weight times the gradient of the output, so value 2 from the "
+    "first query, values 1 and 2 from the second. A score receives its weight times dA − δ. One "
+    "weight of 1 makes δ the dA of its key, and all scores receive 0. Two halves make δ the mean "
+    "of two that differ, so scores 1 and 2 receive something, and through them the query and "
+    "their keys.",
+    tempting={
+        "A": (
+            "a saturated softmax stops all gradients",
+            "It stops those of the scores, and so of the query and the keys. The values come after "
+            "the softmax: value 2 receives its weight times the gradient of the output.",
         ),
-        WrongNumber(
-            "half of the bytes",
-            "16 bits are two bytes; and a causal mask does not make the table smaller.",
-            lambda: _tokens(shown=0.5),
+        "C": (
+            "what has weight receives something",
+            "So it is with values. A score receives its weight times dA − δ, and with all the "
+            "weight on one key δ is the dA of that key.",
         ),
-        WrongNumber(
-            "four bytes a number",
-            "This would be float32. In 16 bits a number takes two bytes.",
-            lambda: _tokens(size=4),
+        "D": (
+            "the weight can move to the key that is right",
+            "dA does say that key 1 would be better. On its way to the score it is multiplied by "
+            "the weight of key 1, which is 0 for the first query.",
         ),
-        WrongNumber(
-            "one number for each token",
-            "A table has a row for every query and a column for every key, so the length enters "
-            "as a square.",
-            lambda: 80e9 / (32 * 32 * 2),
+        "E": (
+            "every key and value takes part",
+            "The third weight is 0, and it stands in front of what value 3 and score 3 receive.",
         ),
-        WrongNumber(
-            "keys and values in place of tables",
-            "This is how many tokens fit whose keys and values are kept. A table has no feature "
-            "axis: it has a number for every pair of tokens.",
-            lambda: 80e9 / (2 * 32 * 4096 * 2),
-        ),
-    ],
+    },
 )

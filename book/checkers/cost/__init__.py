@@ -5,11 +5,10 @@ The oracles count: loops over the matrices, a search over the batch. They never 
 
 from __future__ import annotations
 
-from book.checkers.cost.estimates import CONTEXT, DEVICES, LATENCY, SEQUENCES, UTILIZATION
+from book.checkers.cost.estimates import CONTEXT, DEVICES, KNEE, SEQUENCES, UTILIZATION
 from book.checkers.cost.formulas import BLOCK_FLOPS, CRITICAL_BATCH, DECODE_RATE
 
 EXERCISES = {
-    "latency": LATENCY,
     "block_flops": BLOCK_FLOPS,
     "context": CONTEXT,
     "critical_batch": CRITICAL_BATCH,
@@ -17,4 +16,5 @@ EXERCISES = {
     "decode_rate": DECODE_RATE,
     "devices": DEVICES,
     "utilization": UTILIZATION,
+    "knee": KNEE,
 }

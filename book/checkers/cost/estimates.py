@@ -2,37 +2,8 @@
 
 from __future__ import annotations
 
+from book.checkers.cost.device import Device
 from book.checkers.questions import WrongNumber, choice, number
-
-LATENCY = number(
-    "Milliseconds from a data sheet",
-    value=lambda: 1e3 * 30e9 / 2.039e12,
-    within=0.03,
-    because="30 GB are read for each token, which takes {value} ms. The arithmetic is done in less "
-    "than a fiftieth of that.",
-    wrong=[
-        WrongNumber(
-            "two bytes a weight",
-            "In 8 bits a weight has one byte. Twice as many bytes would take twice as long.",
-            lambda: 1e3 * 60e9 / 2.039e12,
-        ),
-        WrongNumber(
-            "bits for bytes",
-            "8 bits are one byte, and the bandwidth is in bytes.",
-            lambda: 1e3 * 240e9 / 2.039e12,
-        ),
-        WrongNumber(
-            "the arithmetic",
-            "That is how long the operations take. Reading the weights takes far longer.",
-            lambda: 1e3 * 2 * 30e9 / 312e12,
-        ),
-        WrongNumber(
-            "in seconds",
-            "The number is right in seconds. Asked for are milliseconds.",
-            lambda: 30e9 / 2.039e12,
-        ),
-    ],
-)
 
 CONTEXT = choice(
     "Sixteen times the context",
@@ -153,6 +124,46 @@ UTILIZATION = number(
             "in percent",
             "Asked for is a number between 0 and 1.",
             lambda: 100 * 6 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 312e12),
+        ),
+    ],
+)
+
+_CROSSING = Device.READING / Device.ROW
+
+KNEE = number(
+    "Where does a row stop getting cheaper?",
+    value=lambda: _CROSSING,
+    within=0.1,
+    because="Few rows take 4.4 ms whatever their number, many take 25 µs each, and the two lines "
+    "cross at {value} rows.",
+    wrong=[
+        WrongNumber(
+            "first calls timed",
+            "The first call with a number of rows is slow. Call each once before the clock counts.",
+            lambda: (Device.READING + Device.FIRST) / (Device.ROW + Device.FIRST / 4096),
+        ),
+        WrongNumber(
+            "the first level size",
+            "At 256 rows a row costs the least already, at 128 it does not yet. In between: how "
+            "many rows at the lowest time of a row take as long as a call with a single one?",
+            lambda: 256.0,
+        ),
+        WrongNumber(
+            "the last falling size",
+            "From 128 to 256 rows a row still gets cheaper, by less than half. In between: how "
+            "many rows at the lowest time of a row take as long as a call with a single one?",
+            lambda: 128.0,
+        ),
+        WrongNumber(
+            "twice the time",
+            "With so many rows a call takes twice as long as with one. It became longer at half "
+            "as many.",
+            lambda: 2 * _CROSSING,
+        ),
+        WrongNumber(
+            "the time in place of the rows",
+            "That is the time of a row, in microseconds. Asked for is a number of rows.",
+            lambda: 1e6 * Device.ROW,
         ),
     ],
 )

@@ -5,15 +5,16 @@ from __future__ import annotations
 from book.checkers.mla.absorption import ABSORBED
 from book.checkers.mla.cached import BETWEEN, CACHE_ENTRY
 from book.checkers.mla.decoding import DECODE
-from book.checkers.mla.foresight import BUDGET, BY_HAND, GROUPS, WHERE
+from book.checkers.mla.foresight import BY_HAND, SPAN, WHERE
+from book.checkers.mla.sizes import BUDGET
 
 EXERCISES = {
     "by_hand": BY_HAND,
     "absorbed": ABSORBED,
     "between": BETWEEN,
+    "span": SPAN,
     "where": WHERE,
     "cache_entry": CACHE_ENTRY,
     "decode": DECODE,
-    "groups": GROUPS,
     "budget": BUDGET,
 }

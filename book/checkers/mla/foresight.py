@@ -1,30 +1,95 @@
-"""What is said or estimated before it is computed."""
+"""What is said or measured before it is derived."""
 
 from __future__ import annotations
 
+import torch
+
+from book.checkers.mla.common import turned
 from book.checkers.questions import WrongNumber, choice, number
 
 BY_HAND = number(
-    "Absorb by hand",
-    value=lambda: 5.0,
+    "A score without the query",
+    value=lambda: -30.0,
     within=0.001,
-    because="2 times 3 and 1 times -1 are {value}: the widening is applied to the query. Times the "
-    "latent 4 it is 20, which is the score of the key (12, -4) with the query, too.",
+    because="Query and up-projection together are one number, the absorbed query: 20 / 4 = 5. "
+    "Times -6 it is {value}. Every score of one query is the same multiple of its latent.",
     wrong=[
         WrongNumber(
-            "the score",
-            "That is the score, the absorbed query times the latent. Asked for is the query.",
-            lambda: 20.0,
+            "the sign lost",
+            "The latent is negative, and a score is a multiple of it.",
+            lambda: 30.0,
         ),
         WrongNumber(
-            "a sign lost",
-            "The second feature of the widening is -1, so its part is taken away.",
-            lambda: 7.0,
+            "the absorbed query",
+            "That is the one number by which the latents are multiplied. Asked for is a score.",
+            lambda: 5.0,
         ),
         WrongNumber(
-            "the query's own sum",
-            "Each feature of the query is first multiplied by the widening's.",
-            lambda: 3.0,
+            "the difference added",
+            "Scores go with the latent as products do, not as sums.",
+            lambda: 10.0,
+        ),
+        WrongNumber(
+            "the score times the latent",
+            "The 20 has a latent in it already, the 4. Take that out first.",
+            lambda: -120.0,
+        ),
+    ],
+)
+
+
+def _independent(rotated: int) -> float:
+    """The rank of the absorbed queries of 201 distances, with `rotated` of 16 features rotated."""
+    draw = torch.Generator().manual_seed(3)
+    query = torch.randn(16, generator=draw, dtype=torch.float64).expand(201, 16)
+    w_uk = torch.randn(64, 16, generator=draw, dtype=torch.float64)
+    speeds = 100.0 ** (-torch.arange(0, rotated, 2, dtype=torch.float64) / max(rotated, 1))
+    angles = torch.arange(201, dtype=torch.float64)[:, None] * speeds
+    front = turned(query[:, :rotated], angles.cos(), angles.sin())
+    absorbed = torch.cat([front, query[:, rotated:]], -1) @ w_uk.T
+    return float(torch.linalg.matrix_rank(absorbed))
+
+
+SPAN = number(
+    "How many absorbed queries?",
+    value=lambda: _independent(6),
+    within=0.001,
+    because="{value}: two for each of the three pairs, one with the cosine of its angle and one "
+    "with the sine, and one for the ten features that do not turn, the same at every distance. "
+    "With all sixteen rotated there are 16, with none there is 1. Each of them has to be compared "
+    "with every latent.",
+    wrong=[
+        WrongNumber(
+            "one for each distance",
+            "They all differ, but each is a sum of a few fixed rows with weights that depend on "
+            "the distance. Take the rank.",
+            lambda: 201.0,
+        ),
+        WrongNumber(
+            "as wide as the latent",
+            "The rows have 64 numbers, but they come from a query with far fewer features.",
+            lambda: 64.0,
+        ),
+        WrongNumber(
+            "the features of the key",
+            "That is so if all of them rotate. Ten do not, and give one and the same row at each "
+            "distance.",
+            lambda: _independent(16),
+        ),
+        WrongNumber(
+            "the features that rest forgotten",
+            "The ten features that do not rotate have a part in the score, too.",
+            lambda: 6.0,
+        ),
+        WrongNumber(
+            "one for each pair",
+            "A pair turns in a plane, and a plane has two directions: cosine and sine.",
+            lambda: 4.0,
+        ),
+        WrongNumber(
+            "nothing rotated",
+            "So it is without rotation, when one absorbed query serves all distances.",
+            lambda: _independent(0),
         ),
     ],
 )
@@ -41,73 +106,13 @@ WHERE = choice(
             "and what would have to be absorbed is another matrix for each distance.",
         ),
         "B": (
-            "before the widening",
-            "It can be absorbed, but the widening stands between the two rotations. They do not "
-            "meet, and the score depends on both positions.",
+            "before the up-projection",
+            "It can be absorbed, but the up-projection stands between the two rotations. They do "
+            "not meet, and the score depends on both positions.",
         ),
         "D": (
             "the query alone",
             "A score then depends on where the query stands and not on where the key does.",
         ),
     },
-)
-
-GROUPS = number(
-    "As many groups",
-    value=lambda: (512 + 64) / (2 * 128),
-    within=0.001,
-    because="576 numbers a token and layer; a group leaves a key and a value of 128 each. That is "
-    "{value} groups, where the model has 128 heads.",
-    wrong=[
-        WrongNumber(
-            "the rotated key forgotten",
-            "The cache holds the latent and beside it the shared rotated key of 64 numbers.",
-            lambda: 512 / 256,
-        ),
-        WrongNumber(
-            "keys without values",
-            "A group leaves a key and a value in the cache.",
-            lambda: 576 / 128,
-        ),
-        WrongNumber(
-            "a latent for keys and one for values",
-            "One latent serves for both, so it is counted once.",
-            lambda: (2 * 512 + 64) / 256,
-        ),
-        WrongNumber(
-            "per head",
-            "Nothing of the cache is per head. The numbers of heads do not enter.",
-            lambda: 576 / (2 * 128 * 128),
-        ),
-    ],
-)
-
-BUDGET = number(
-    "A latent for a budget",
-    value=lambda: float(int(20e9 / (61 * 200_000 * 2) - 64) // 64 * 64),
-    within=0.0005,
-    because="20 billion bytes for 200,000 tokens in 61 layers are 819 numbers of two bytes; 64 are "
-    "the shared key's. Of the rest the largest multiple of 64 is {value}.",
-    wrong=[
-        WrongNumber(
-            "the rotated key forgotten",
-            "The shared key of 64 numbers has to fit as well.",
-            lambda: float(int(20e9 / (61 * 200_000 * 2)) // 64 * 64),
-        ),
-        WrongNumber(
-            "not rounded",
-            "A multiple of 64 is asked for, the largest that fits.",
-            lambda: float(int(20e9 / (61 * 200_000 * 2) - 64)),
-        ),
-        WrongNumber(
-            "keys and values",
-            "One latent serves for keys and values, so it is counted once.",
-            lambda: float(int(10e9 / (61 * 200_000 * 2) - 64) // 64 * 64),
-        ),
-        WrongNumber(
-            "one byte a number",
-            "A number of 16 bits takes two bytes.",
-            lambda: float(int(20e9 / (61 * 200_000) - 64) // 64 * 64),
-        ),
-    ],
 )

@@ -9,44 +9,35 @@ from . import Right, Wrong
 # mla.absorbed
 
 
-def by_keys_and_values(q_nope, q_rope, c, k_rope, w_uk, w_uv):
+def by_keys_and_values(q, c, w_uk, w_uv):
     k = torch.einsum("bsc,hcd->bhsd", c, w_uk)
     v = torch.einsum("bsc,hcd->bhsd", c, w_uv)
-    scores = q_nope @ k.mT + torch.einsum("bhtr,bsr->bhts", q_rope, k_rope)
-    width = q_nope.shape[-1] + q_rope.shape[-1]
-    return (scores / math.sqrt(width)).softmax(-1) @ v
+    return (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1) @ v
 
 
-def no_scale(q_nope, q_rope, c, k_rope, w_uk, w_uv):
-    wide = torch.einsum("bhtd,hcd->bhtc", q_nope, w_uk)
+def no_scale(q, c, w_uk, w_uv):
+    wide = torch.einsum("bhtd,hcd->bhtc", q, w_uk)
     scores = torch.einsum("bhtc,bsc->bhts", wide, c)
-    scores = scores + torch.einsum("bhtr,bsr->bhts", q_rope, k_rope)
     mixed = torch.einsum("bhts,bsc->bhtc", scores.softmax(-1), c)
     return torch.einsum("bhtc,hcv->bhtv", mixed, w_uv)
 
 
-def the_first_head_for_all(q_nope, q_rope, c, k_rope, w_uk, w_uv):
-    return row_after_row(
-        q_nope, q_rope, c, k_rope, w_uk[:1].expand_as(w_uk), w_uv[:1].expand_as(w_uv)
-    )
+def the_first_head_for_all(q, c, w_uk, w_uv):
+    return row_after_row(q, c, w_uk[:1].expand_as(w_uk), w_uv[:1].expand_as(w_uv))
 
 
-def causal_too(q_nope, q_rope, c, k_rope, w_uk, w_uv):
-    wide = torch.einsum("bhtd,hcd->bhtc", q_nope, w_uk)
-    scores = torch.einsum("bhtc,bsc->bhts", wide, c)
-    scores = scores + torch.einsum("bhtr,bsr->bhts", q_rope, k_rope)
-    scores = scores / math.sqrt(q_nope.shape[-1] + q_rope.shape[-1])
+def causal_too(q, c, w_uk, w_uv):
+    wide = torch.einsum("bhtd,hcd->bhtc", q, w_uk)
+    scores = torch.einsum("bhtc,bsc->bhts", wide, c) / math.sqrt(q.shape[-1])
     mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
     mixed = torch.einsum("bhts,bsc->bhtc", scores.masked_fill(~mask, -math.inf).softmax(-1), c)
     return torch.einsum("bhtc,hcv->bhtv", mixed, w_uv)
 
 
-def row_after_row(q_nope, q_rope, c, k_rope, w_uk, w_uv):
-    scale = (q_nope.shape[-1] + q_rope.shape[-1]) ** -0.5
+def row_after_row(q, c, w_uk, w_uv):
     heads = []
     for h in range(len(w_uk)):
-        wide = torch.cat([q_nope[:, h] @ w_uk[h].T, q_rope[:, h]], -1)
-        weights = (wide @ torch.cat([c, k_rope], -1).mT * scale).softmax(-1)
+        weights = (q[:, h] @ w_uk[h].T @ c.mT * q.shape[-1] ** -0.5).softmax(-1)
         heads.append((weights @ c) @ w_uv[h])
     return torch.stack(heads, 1)
 
@@ -158,6 +149,27 @@ def decode_step_by_step(q_nope, q_rope, c, k_rope, latents, shared, w_uk, w_uv, 
     return torch.einsum("bhs,bsc,hcv->bhv", p, latents, w_uv), latents, shared
 
 
+# mla.budget
+
+
+def tried(budget, tokens, layers, shared, new, ridge, key=lambda d_c, shared: d_c + shared):
+    """The sizes that fit, all of them, and the largest one."""
+    fits = [d for d in range(64, 8192, 64) if 2 * key(d, shared) * tokens * layers <= budget]
+    d_c = max(fits)
+    per_byte = [2 * h * (2 * d_c + shared) / (2 * (d_c + shared)) for h in range(16, 2049, 16)]
+    return d_c, 16 * sum(new * i <= ridge for i in per_byte)
+
+
+def keys_of_every_latent(*given):
+    return tried(*given, key=lambda d_c, shared: 2 * d_c + shared)
+
+
+def below_the_ridge(budget, tokens, layers, shared, new, ridge):
+    d_c, heads = tried(budget, tokens, layers, shared, new, ridge)
+    met = new * heads * (2 * d_c + shared) == ridge * (d_c + shared)
+    return d_c, heads - 16 * met
+
+
 WRONG = [
     Wrong(
         "mla.absorbed",
@@ -198,6 +210,13 @@ WRONG = [
         decode_with(stored=False),
         named="the key stored before its rotation",
     ),
+    Wrong(
+        "mla.budget",
+        "two latents",
+        keys_of_every_latent,
+        named="a latent for keys and one for values",
+    ),
+    Wrong("mla.budget", "below the ridge", below_the_ridge),
 ]
 RIGHT = [
     Right("mla.absorbed", "head by head", row_after_row),
@@ -205,4 +224,5 @@ RIGHT = [
     Right("mla.between", "by rotated rows", by_rotated_rows),
     Right("mla.decode", "with keys and values", decode_with()),
     Right("mla.decode", "in the absorbed form", decode_step_by_step),
+    Right("mla.budget", "all sizes tried", tried),
 ]

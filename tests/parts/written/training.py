@@ -35,26 +35,6 @@ def no_root(theta, g, m, v, t, lr, betas, eps, weight_decay):
     return theta - lr * weight_decay * theta - lr * step, m, v
 
 
-# schedule
-def by_cases(step, steps, warmup, decay):
-    factor = 1.0
-    if step <= warmup:
-        factor = step / warmup
-    left = steps - step + 1
-    if left <= decay:
-        factor = min(factor, left / (decay + 1))
-    return factor
-
-
-def cosine_fall(step, steps, warmup, decay):
-    factor = min(1.0, step / max(warmup, 1))
-    left = steps - step + 1
-    if left <= decay:
-        x = torch.tensor(left / (decay + 1))
-        factor = min(factor, float(0.5 - 0.5 * torch.cos(torch.pi * x)))
-    return factor
-
-
 # accumulate
 def in_one_piece(weight, parts):
     w = weight.detach().clone().requires_grad_()
@@ -89,13 +69,11 @@ WRONG = [
     Wrong("training.adamw", "decay after the step", decay_after_the_step),
     Wrong("training.adamw", "the betas exchanged", betas_exchanged),
     Wrong("training.adamw", "no root", no_root),
-    Wrong("training.schedule", "a cosine down", cosine_fall),
     Wrong("training.accumulate", "means weighted by rows", weighted_by_rows),
 ]
 
 RIGHT = [
     Right("training.adamw", "the decay first", adamw_in_torchs_order),
-    Right("training.schedule", "case by case", by_cases),
     Right("training.accumulate", "all pieces joined", in_one_piece),
     Right("training.accumulate", "the softmax by hand", by_hand),
 ]

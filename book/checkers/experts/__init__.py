@@ -1,0 +1,21 @@
+"""The exercises on mixtures of experts: routers, dispatch, room, parameters and bytes.
+
+The oracles are loops over tokens and experts. They never call the library.
+"""
+
+from __future__ import annotations
+
+from book.checkers.experts.dispatch import DISPATCH
+from book.checkers.experts.estimates import CAPACITY, DESIGN, MIXTRAL, RENORM, TOUCHED
+from book.checkers.experts.routers import GROUPS, TOP_ONE
+
+EXERCISES = {
+    "renorm": RENORM,
+    "top_one": TOP_ONE,
+    "groups": GROUPS,
+    "dispatch": DISPATCH,
+    "capacity": CAPACITY,
+    "design": DESIGN,
+    "mixtral": MIXTRAL,
+    "touched": TOUCHED,
+}

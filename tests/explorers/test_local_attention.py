@@ -1,0 +1,355 @@
+"""The explorers of chapter 21: masks walked pair by pair, and sums over keys in a loop."""
+
+import math
+
+import numpy as np
+import torch
+
+from book.explorer import Bars, Grid, Lines
+
+from .reading import Seen, check_explorer, says
+
+
+def attended(q, k, v, keys):
+    """The output of one query over these keys, by a loop."""
+    powers = [math.exp(float(q @ k[j]) / math.sqrt(len(q))) for j in keys]
+    return sum(p * v[j] for p, j in zip(powers, keys, strict=True)) / sum(powers)
+
+
+def twelve():
+    return torch.randn(3, 12, 8, generator=torch.Generator().manual_seed(3)).numpy()
+
+
+TABLE = {"xlabel": "key", "ylabel": "query", "limits": (0, 1)}
+TWELVE = [str(i) for i in range(12)]
+
+
+def marks(picture):
+    return Grid(
+        "■ in memory, ✓ computed and gone, ✗ dropped",
+        picture,
+        TWELVE,
+        TWELVE,
+        text=lambda x: "■" if x == 1 else "✓" if x == 0.5 else "✗" if x == 0.2 else "",
+        empty="",
+        **TABLE,
+    )
+
+
+def differences(off):
+    title = "how far each output is from full attention"
+    return Bars(title, TWELVE, {"difference": off}, "query", "largest difference", (0, 2))
+
+
+@check_explorer("two-answers", {"computed": "a window of 4", "step of the work": "5"})
+def test_ten_queries_of_a_window():
+    q, k, v = twelve()
+    picture, off = np.full((12, 12), math.nan), np.full(12, math.nan)
+    computed = dropped = 0
+    for query in range(12):
+        for key in range(query + 1):
+            near = query - key < 4
+            ready = query < 10
+            picture[query, key] = (1.0 if ready else 0.0) if near else 0.2
+            computed += ready and near
+            dropped += ready and not near
+        if query < 10:
+            near = attended(q[query], k, v, range(max(0, query - 3), query + 1))
+            off[query] = np.abs(near - attended(q[query], k, v, range(query + 1))).max()
+    return Seen(
+        says(
+            "A window of {}, step {} of {}: {} of {} scores are computed, {} of them are in memory "
+            "now. {} outputs are ready; {} of their scores were dropped, and they differ from full "
+            "attention by up to {}",
+            *(4, 5, 6, int(computed), 78, int(computed), 10, int(dropped), np.nanmax(off)),
+        ),
+        marks(picture),
+        differences(off),
+    )
+
+
+@check_explorer("two-answers", {"computed": "tiles of 4", "step of the work": "5"})
+def test_five_tiles():
+    picture, off = np.full((12, 12), math.nan), np.full(12, math.nan)
+    walk = [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
+    computed = held = 0
+    for query in range(12):
+        for key in range(query + 1):
+            tile = query // 4, key // 4
+            picture[query, key] = 1.0 if tile == walk[-1] else 0.5 if tile in walk else 0.0
+            computed += tile in walk
+            held += tile == walk[-1]
+    off[:8] = 0.0  # the rows of which all tiles are done
+    return Seen(
+        says(
+            "Tiles of {}, step {} of {}: {} of {} scores are computed, {} of them are in memory "
+            "now. {} outputs are ready; {} of their scores were dropped, and they differ from full "
+            "attention by up to {}",
+            *(4, 5, 6, computed, 78, held, 8, 0, 0.0),
+        ),
+        marks(picture),
+        differences(off),
+    )
+
+
+@check_explorer("tiles-by-hand", {"step": "a larger score"})
+def test_what_the_first_tile_is_once_it_is_measured_from_two():
+    cells = np.full((5, 4), math.nan)
+    cells[0] = 1, 1 + math.exp(-1), 0, 10  # the scores 1 and 0, the values (0, 10) and (0, 0)
+    cells[1] = 2, math.exp(-1) + math.exp(-2), 0, 10 * math.exp(-1)
+    return Seen(
+        says(
+            "The second tile brings the score {}. What was measured from {} is now measured from "
+            "{}: sum and output shrink by {}",
+            *(2, 1, 2, math.exp(-1)),
+        ),
+        Grid(
+            "what is carried along",
+            cells,
+            ["first tile", "measured from 2", "second tile", "together", "o / z"],
+            ["m", "z", "o, first", "o, second"],
+            text=lambda x: f"{x:.3g}",
+            limits=(0, 10),
+            empty="·",
+        ),
+    )
+
+
+@check_explorer(
+    "cone",
+    {"layers": "chunks, each third layer full", "tokens in a window or chunk": "5"}
+    | {"number of layers": "4"},
+)
+def test_a_full_layer_between_chunks():
+    noise = torch.Generator().manual_seed(10)
+    x = torch.randn(12, 8, generator=noise)
+    weights = torch.randn(5, 3, 8, 8, generator=noise) / 8**0.5
+    look = torch.randn(8, generator=noise)
+
+    def sees(layer, query):
+        """The keys of a query; the third layer is full, chunks begin at 0, 5 and 10."""
+        return range(query + 1) if layer == 3 else range(5 * (query // 5), query + 1)
+
+    needed = [{11}]
+    for layer in (4, 3, 2, 1):
+        needed.append({j for i in needed[-1] for j in sees(layer, i)})
+    cells = np.full((6, 12), math.nan)
+    for row, tokens in enumerate(needed, start=1):
+        cells[row] = [j in tokens for j in range(12)]
+
+    x.requires_grad_()
+    stream = x
+    for layer in range(1, 5):
+        w_q, w_k, w_v = weights[layer - 1]
+        q, k, v = stream @ w_q, stream @ w_k, stream @ w_v
+        rows = []
+        for i in range(12):
+            keys = torch.tensor(list(sees(layer, i)))
+            scores = q[i] @ k[keys].T / math.sqrt(8)
+            rows.append(torch.exp(scores - scores.logsumexp(0)) @ v[keys])
+        stream = stream + torch.stack(rows)
+    (stream[11] @ look).backward()
+    size = x.grad.square().sum(1)
+    share = (size / size.sum()).numpy()
+    return Seen(
+        says(
+            "Chunks of {}, each third layer full, {} layers: the last output depends on {} of {} "
+            "tokens. Those farther back than {} have {} of its squared gradient",
+            *(5, 4, len(needed[-1]), 12, 4, float(share[:7].sum())),
+        ),
+        Grid(
+            "what the last output depends on",
+            cells,
+            [*(f"layer {n}" for n in (5, 4, 3, 2, 1)), "input"],
+            [str(i) for i in range(12)],
+            text=lambda x: "■" if x else "",
+            limits=(0, 1),
+            empty="",
+        ),
+        Bars(
+            "share of the squared gradient",
+            [str(i) for i in range(12)],
+            {"share": share},
+            "token",
+            "share",
+            (0, 1),
+        ),
+    )
+
+
+@check_explorer("sink-explorer", {"scores of the keys": "2, 1, 0", "logit of the sink": "2"})
+def test_a_sink_as_strong_as_the_best_key():
+    powers = [math.exp(s) for s in (2, 1, 0)]
+    plain = [p / sum(powers) for p in powers]
+    weights = [p / (sum(powers) + math.exp(2)) for p in powers]
+    rest = 1 - sum(weights)
+    return Seen(
+        says(
+            "Scores {}, {}, {} and a sink of {}: the keys get {} of the weight. The output is ({}, "
+            "{}); without a sink it would be ({}, {})",
+            *(2, 1, 0, 2, sum(weights), 10 * weights[0], 10 * weights[1]),
+            *(10 * plain[0], 10 * plain[1]),
+        ),
+        Bars(
+            "where the weight goes",
+            ["key 1", "key 2", "key 3", "sink"],
+            {"with a sink": [*weights, rest], "without": [*plain, 0.0]},
+            "key",
+            "weight",
+            (0, 1),
+        ),
+    )
+
+
+def moved_bars(moved, kept, made):
+    return Bars(
+        "8 queries, 8 keys, 2 features",
+        ["moved so far", "kept in the large memory", "made on the chip"],
+        {"numbers": [moved, kept, made]},
+        "what is counted",
+        "numbers",
+        (0, 340),
+    )
+
+
+@check_explorer("flow", {"scores": "written down", "step": "3"})
+def test_three_steps_with_the_table_written_down():
+    q, k = torch.randn(2, 8, 2)
+    scores = q @ k.T
+    weights = scores.softmax(-1)
+    steps = [(q, k), (scores,), (scores,)]
+    moved = sum(t.numel() for step in steps for t in step)
+    now, made = scores.numel(), weights.numel()
+    return Seen(
+        says(
+            "Written down, step {}: loads the scores, {} numbers. {} numbers have been "
+            "moved so far, {} scores or weights lie in the large memory, and the step makes {} "
+            "numbers on the chip",
+            *(3, now, moved, scores.numel(), made),
+        ),
+        moved_bars(moved, scores.numel(), made),
+    )
+
+
+@check_explorer("flow", {"scores": "in tiles", "step": "6"})
+def test_six_steps_in_tiles():
+    q, k, v = torch.randn(3, 8, 2)
+    moved = 0
+    for rows in q.split(4):
+        moved += rows.numel()
+        for keys, values in zip(k.split(4), v.split(4), strict=True):
+            moved += keys.numel() + values.numel()
+        stored = rows.numel() + len(rows)  # the output, and a log-sum-exp for each query
+        moved += stored
+    return Seen(
+        says(
+            "In tiles, step {}: stores {} outputs and log-sum-exps, {} numbers. {} numbers have "
+            "been moved so far, {} scores or weights lie in the large memory, and the step makes "
+            "{} numbers on the chip",
+            *(6, 4, stored, moved, 0, 0),
+        ),
+        moved_bars(moved, 0, 0),
+    )
+
+
+@check_explorer(
+    "bytes-explorer",
+    {"tokens": "2,048", "queries and keys of a tile": "256", "features of a head": "64"},
+)
+def test_a_narrow_head_in_wide_tiles():
+    tokens, block, head = 2048, 256, 64
+    rows = torch.empty(tokens, head, dtype=torch.float16, device="meta")
+    scores = torch.empty(tokens, tokens, dtype=torch.float16, device="meta")
+    one = torch.empty(block, head, dtype=torch.float16, device="meta").nbytes
+    plain = 4 * rows.nbytes + 4 * scores.nbytes
+    sums = torch.empty(tokens, dtype=torch.float32, device="meta").nbytes  # log-sum-exps
+    tiled = sums
+    for _ in range(0, tokens, block):
+        tiled += one + one + 2 * rows.nbytes
+    # Q, K and V with two bytes a number; O, the tile, and two numbers for each query with four.
+    chip = 3 * one + 2 * one + 4 * block * block + 2 * 4 * block
+    at = [2.0**n for n in range(8, 17)]
+    here = [math.nan] * 9
+    here[at.index(tokens)] = scores.nbytes / 2**10
+    return Seen(
+        says(
+            "{} tokens, {} features, tiles of {}: the plain way moves {} MiB, tiles move {} MiB, "
+            "a ratio of {}. Beside inputs and output the large memory keeps {} MiB of scores, or "
+            "{} KiB of log-sum-exps; the chip holds {} KiB for tiles",
+            *(tokens, head, block, plain / 2**20, tiled / 2**20, plain / tiled),
+            *(scores.nbytes / 2**20, sums / 2**10, chip / 2**10),
+        ),
+        Bars(
+            "moved, in times of Q, K, V and O",
+            ["plain", "tiles"],
+            {"times": [plain / (4 * rows.nbytes), tiled / (4 * rows.nbytes)]},
+            "way",
+            "times",
+            (0, 70),
+        ),
+        Lines(
+            "KiB that are kept",
+            at,
+            {
+                "scores, written down": [2 * n * n / 2**10 for n in at],
+                "log-sum-exps, in tiles": [4 * n / 2**10 for n in at],
+                "on the chip, in tiles": [chip / 2**10] * 9,
+                "the scores chosen": here,
+            },
+            "tokens",
+            "KiB",
+            "log",
+            "log",
+            (0.5, 2e7),
+        ),
+    )
+
+
+@check_explorer("split-explorer", {"workers": "4"})
+def test_four_workers_with_two_keys_each():
+    powers = [math.exp(s) for s in (1, 0, 2, -1, 3, 0, 1, 2)]
+    values = [4, 0, 8, 2, 10, 6, 0, 4]
+    share, outs = [math.nan] * 8, [math.nan] * 8
+    for worker in range(4):
+        mine = powers[2 * worker : 2 * worker + 2]
+        read = zip(mine, values[2 * worker : 2 * worker + 2], strict=True)
+        outs[worker] = sum(p * v for p, v in read) / sum(mine)
+        share[worker] = sum(mine) / sum(powers)
+    merged = sum(p * v for p, v in zip(powers, values, strict=True)) / sum(powers)
+    workers = [str(n) for n in range(1, 9)]
+    return Seen(
+        says(
+            "{} workers with {} keys each. Worker {} reports {} and has the largest share, {}. The "
+            "outputs, times their shares, add up to {}; one softmax over all keys gives {}",
+            *(4, 2, 3, outs[2], share[2], merged, merged),
+        ),
+        Bars("share of each worker", workers, {"share": share}, "worker", "share", (0, 1)),
+        Bars("output that it reports", workers, {"output": outs}, "worker", "output", (0, 10)),
+    )
+
+
+@check_explorer("begun-explorer", {"mask": "a window of 8 tokens"})
+def test_the_tiles_of_a_band():
+    cells = np.zeros((8, 8))
+    for query in range(32):
+        for key in range(max(0, query - 7), query + 1):
+            cells[query // 4, key // 4] += 1
+    begun, whole = int((cells > 0).sum()), int((cells == 16).sum())
+    blocks = [str(n) for n in range(8)]
+    return Seen(
+        says(
+            "Mask: a window of {} tokens. {} of {} tiles are begun, and {} of these need a mask "
+            "inside. {} of {} scores are used",
+            *(8, begun, 64, begun - whole, int(cells.sum()), 1024),
+        ),
+        Grid(
+            "scores used in each tile of 4 by 4",
+            cells,
+            blocks,
+            blocks,
+            text=lambda x: f"{x:g}" if x else "",
+            xlabel="block of keys",
+            ylabel="block of queries",
+            limits=(0, 16),
+        ),
+    )
