@@ -291,8 +291,8 @@ def _grade(options: argparse.Namespace) -> int:
 
 
 def limit_names() -> list[str]:
-    """The limits that are options; all of them exist in `judge.Limits`."""
-    from book.grading.judge import Limits
+    """The limits that are options; all of them exist in `limits.Limits`."""
+    from book.grading.limits import Limits
 
     return [f.name for f in fields(Limits) if f.name in LIMITS]
 

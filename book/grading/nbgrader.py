@@ -137,7 +137,7 @@ class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
     mode = Unicode(
         "sandbox", help='"sandbox", or "open": accept that submissions run uncontained'
     ).tag(config=True)
-    limits = Dict(help="the limits of book.grading.judge.Limits that differ").tag(config=True)
+    limits = Dict(help="the limits of book.grading.limits.Limits that differ").tag(config=True)
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Grade the notebook."""

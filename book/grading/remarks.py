@@ -12,7 +12,7 @@ from typing import Any
 from book.checkers import core
 from book.checkers.assignments.common import FORBIDDEN
 from book.checkers.core.run import parameters, run
-from book.grading.border import Remote
+from book.grading.remote import Remote
 from book.grading.seen import RANDOM_STATE
 
 

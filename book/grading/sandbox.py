@@ -27,7 +27,10 @@ from book.grading.engine import HUGE_PAGES
 
 HERE = Path(__file__).resolve().parent
 # All that the student's side may hold of the book.
-FILES = ("border.py", "channel.py", "seen.py", "student.py")
+FILES = tuple(
+    f"{name}.py"
+    for name in ("border", "channel", "confine", "packing", "remote", "seen", "student", "values")
+)
 OPTION = "--unsafe-no-sandbox"
 START_LIMIT = 120.0
 
@@ -383,7 +386,7 @@ class Cold(Session):
 
 
 def _engine_folder() -> tuple[tempfile.TemporaryDirectory[str], str]:
-    """A folder with the two files of the student's side, and its path."""
+    """A folder with the files of the student's side, and its path."""
     folder = tempfile.TemporaryDirectory(prefix="grading-", ignore_cleanup_errors=True)
     package = Path(folder.name) / "book" / "grading"
     package.mkdir(parents=True)

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from book.grading import memory, notebooks, sandbox
-from book.grading.student import _libc, _tasks, warm_up
+from book.grading.confine import PR_SET_PDEATHSIG, c_library
+from book.grading.limits import Limits, Outside
+from book.grading.student import tasks, warm_up
 from book.grading.submissions import Submission, UnreadableError, read
 
 # A judge that is this much late has hung in a way that its own alarms do not end. In seconds.
@@ -79,13 +81,12 @@ class Server:
         self.judge = judge.judge
         judge.prepare(self.work)
         wanted = {"memory_mb": memory.default_mb(1), **settings["limits"]}
-        self.limits = judge.Limits(**{k: v for k, v in wanted.items() if v is not None})
-        self.outside = judge.Outside
+        self.limits = Limits(**{k: v for k, v in wanted.items() if v is not None})
         self.side.wait()
         self.side.probe(self.limits.as_dict())
         self.fork = isinstance(self.side, sandbox.Zygote)
-        if self.fork and (tasks := _tasks()) != 1:
-            raise sandbox.SandboxError(f"the grader has {tasks} threads before its first fork")
+        if self.fork and (threads := tasks()) != 1:
+            raise sandbox.SandboxError(f"the grader has {threads} threads before its first fork")
         self.jobs: dict[int, Job] = {}
         self.selector = selectors.DefaultSelector() if self.fork else None
 
@@ -150,7 +151,7 @@ class Server:
         job.pid = os.fork()
         if job.pid == 0:
             try:
-                _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
+                c_library().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 import resource
 
                 size = (memory.size_mb() + JUDGE_MB) << 20
@@ -225,7 +226,7 @@ class Server:
     # -- both
 
     def _judge(self, job: Job, emit: Any) -> None:
-        outside = self.outside(
+        outside = Outside(
             job.began + self.limits.total,
             lambda pid: emit({"event": "keeper", "pid": pid}),
             lambda: job.ended[0],
@@ -308,7 +309,7 @@ def main() -> None:
     # What C code prints must not come between the messages.
     os.dup2(2, 1)
     if sys.platform.startswith("linux"):
-        _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
+        c_library().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(os.read(0, 1 << 16) if hasattr(os, "fork") else sys.stdin.readline())
     try:

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from book.checkers import core, exercises
-from book.grading.border import Peer, Remote
+from book.grading.border import Peer
 from book.grading.channel import BorderError, Channel, GoneError, StudentError, TimeLimitError
+from book.grading.remote import Remote
 
 ROOT = Path(__file__).resolve().parents[2]
 EXERCISES = exercises()
@@ -198,9 +199,9 @@ def test_layouts_cross_and_what_lies_between_the_entries_does_not(peer):
     for x in (whole.t(), whole[:, ::2], whole[:1].expand(5, 4), whole[:0], torch.tensor(1.5)):
         assert get(peer, "strides")(x) == x.stride()
         assert torch.equal(get(peer, "same")(x), x)
-    from book.grading.border import _packed
+    from book.grading.packing import packed
 
-    assert _packed(whole[:, ::2])[2] == torch.tensor(
+    assert packed(whole[:, ::2])[2] == torch.tensor(
         [0.0, 0, 2, 0, 4, 0, 6, 0, 8, 0, 10.0]
     ).numpy().tobytes()  # fmt: skip
 

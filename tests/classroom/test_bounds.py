@@ -14,10 +14,11 @@ from sample import SOFTMAX, notebook, submission, write, write_source
 from test_runs import needs_sandbox
 
 from book.grading import memory, notebooks
-from book.grading.border import EQUAL_HASHES, MIRROR_LIMIT, Peer
+from book.grading.border import Peer
 from book.grading.channel import BLOB_LIMIT, Channel, GoneError
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
+from book.grading.values import EQUAL_HASHES, MIRROR_LIMIT
 
 # ---------------------------------------------------------------- forged replies
 

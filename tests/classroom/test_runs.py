@@ -15,7 +15,7 @@ from sample import submission, write, write_source
 
 from book.grading import sandbox, submissions
 from book.grading.journal import BusyError, Journal, run_key
-from book.grading.judge import Limits
+from book.grading.limits import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
 SANDBOX = shutil.which("bwrap") is not None

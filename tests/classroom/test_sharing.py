@@ -8,7 +8,7 @@ from sample import DOUBLE, SOFTMAX, source, submission, write, write_source
 
 from book import grading
 from book.checkers import assignments, core
-from book.grading import judge, notebooks
+from book.grading import notebooks, stages
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -46,7 +46,7 @@ def places(*sources):
     steps = [step("t", "test", None, s[1:], 1.0, True) if s[0] == "?" else step("q", "added", s)
              for s in sources]  # fmt: skip
     assert work.maximum == 10
-    return judge._places(steps)
+    return stages.places(steps)
 
 
 def test_definitions_that_touch_nothing_earlier_are_one_place():
