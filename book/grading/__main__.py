@@ -13,6 +13,7 @@ from book.grading import (
     github,
     hand,
     journal,
+    late,
     leaks,
     notebooks,
     platforms,
@@ -40,7 +41,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         result: int = options.run(options)
     except (notebooks.NotebookError, roster.RosterError, platforms.PlatformError, hand.HandError,
-            EngineError, journal.BusyError, OSError) as error:  # fmt: skip
+            late.LateError, EngineError, journal.BusyError, OSError) as error:  # fmt: skip
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -115,6 +116,27 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--only", nargs="+", default=[], metavar="STUDENT",
         help="grade these anew; all others keep the rows that they have",
+    )  # fmt: skip
+    late_days = one.add_argument_group("late days")
+    late_days.add_argument(
+        "--due", default="", metavar="TIME",
+        help="the deadline, as 2026-03-01 23:59; a column `due` of the roster has people's own",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--times", type=Path, metavar="FILE",
+        help="a table of the platform's that says who handed in when",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--late-days", type=int, default=0, metavar="N",
+        help="days that a student may be late in the whole course without a cost (0)",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--late-before", type=Path, nargs="+", default=[], metavar="RECORD",
+        help="what `grade --json` wrote for earlier assignments: late days are used up there",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--late-cost", type=float, default=0.0, metavar="PERCENT",
+        help="of the points, for each further day (0)",
     )  # fmt: skip
     one.add_argument("--afresh", action="store_true", help="grade again what was graded before")
     one.add_argument(

@@ -127,8 +127,8 @@ def csv_of(rows: list[dict[str, Any]]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(
         ["id", "student", "email", "section", "assignment", "score", "max", *tests, "status",
-         "counts", "late", "reason", "remarks", "alike", "seconds", "cut", "by_hand", "page",
-         "file"]
+         "counts", "late", "days_late", "late_days", "deduction", "reason", "remarks",
+         "alike", "seconds", "cut", "by_hand", "page", "file"]
     )  # fmt: skip
     for row in sorted(rows, key=_order):
         points = {t["id"]: t["score"] for t in row["tests"]}
@@ -139,6 +139,8 @@ def csv_of(rows: list[dict[str, Any]]) -> str:
                 _number(row["score"]), _number(row["max"]),
                 *(_number(points.get(t, 0)) for t in tests), row["status"],
                 "yes" if row.get("counts", True) else "no", "yes" if row.get("late") else "no",
+                *(f"{row[k]:g}" if row.get(k) is not None else ""
+                  for k in ("days_late", "late_days", "deduction")),
                 _plain(row["reason"]), _plain("; ".join(row["remarks"])),
                 _plain("; ".join(row.get("alike", []))), row["seconds"],
                 row["cut"], " ".join(row["by_hand"]), _plain(row.get("page", "")),

@@ -1,7 +1,8 @@
 """How much memory there is, and how much of it a submission uses, all its processes together.
 
 A limit of the system's is one of each process, and a submission may have many. So the grading
-process looks at them and ends those that use too much together (`Watch`). Linux only.
+process looks at them and ends those that use too much together (`Watch`), beside the kernel where
+that can do it (`groups`). Linux only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from book.grading.groups import Group
 
 LEAST_MB, MOST_MB = 512, 4096
 # Of the machine's memory, what all submissions may use that are graded at the same time.
@@ -132,19 +135,28 @@ class Watch:
     fresh: Usage = field(default_factory=lambda: Usage(0, 0, 0))
     next: float = 0.0
     next_exact: float = 0.0
+    # The kernel's own bound on the same, where there is one.
+    group: Group | None = None
     _start: str = ""
+    _kills: int = 0
 
     def keep(self, keeper: int) -> None:
         """Look after the processes below `keeper`, a fork that has done nothing yet."""
         self.keeper, self._start = keeper, _started(keeper)
         self.fresh = usage(keeper) or Usage(0, 0, 0)
         self.next_exact = time.monotonic() + EXACT
+        if self.group:
+            self.group.take(lambda: below(keeper))
 
     def look(self) -> bool:
         """Look, if it is time, and end what uses too much; whether that was done."""
         now = time.monotonic()
         if now < self.next:
             return False
+        if self.group and (kills := self.group.kills()) > self._kills:
+            # What the kernel left of the submission, if it cannot end all of a group at once.
+            self._kills = kills
+            _signal(below(self.keeper), signal.SIGKILL)
         judge = usage(self.judge) if self.judge else None
         mine = max(0, judge.own - self.before) if judge else 0
         there = self._there()

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from book.grading import feedback, names, roster
+from book.grading import feedback, late, names, roster
 from book.grading.submissions import Submission
 
 _MAXIMUM = re.compile(r"(?:Total Pts: |MaxPoints:)([\d.]+)")
@@ -137,7 +137,8 @@ def _maximum(head: list[str], place: int, table: list[list[str]]) -> float | Non
 
 def _comment(row: dict[str, Any]) -> str:
     told = [f"{t['id']}: {feedback.public(t['reason'])}" for t in row["tests"] if t["reason"]]
-    return "\n".join([f"{row['score']:g} of {row['max']:g} points.", *told])
+    late_ = [f"{late.told(row)}."] if row.get("days_late") and "deduction" in row else []
+    return "\n".join([f"{row['score']:g} of {row['max']:g} points.", *late_, *told])
 
 
 def _encoded(text: str, like: bytes) -> bytes:

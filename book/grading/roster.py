@@ -1,7 +1,7 @@
 """The list of a course: who is in it, and whose a submission is.
 
 A roster is a table with a header, as a platform exports it or a teacher writes it: `id`, `name`,
-`e-mail`, `section`, of which `name` or `id` has to be there.
+`e-mail`, `section`, `due`, of which `name` or `id` has to be there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from book.grading.submissions import Submission
 # What the columns are called, without case, spaces and signs.
 COLUMNS = {
     "id": ("id", "studentid", "sisuserid", "orgdefinedid", "username", "login", "sisloginid",
-           "idnumber", "number", "matriculation", "学号"),
+           "idnumber", "sid", "number", "matriculation", "学号"),
     "name": ("name", "fullname", "student", "studentname", "displayname", "姓名"),
     "email": ("email", "emailaddress", "mail", "邮箱"),
     "section": ("section", "group", "class", "tutorial", "班级"),
+    # A deadline of the student's own.
+    "due": ("due", "deadline", "extension", "截止"),
 }  # fmt: skip
 FIRST = ("firstname", "givenname", "forename")
 LAST = ("lastname", "surname", "familyname")
@@ -48,6 +50,8 @@ class Person:
     keys: frozenset[str] = frozenset()
     # Which of the table's lines it is, from 0 after the header.
     line: int = 0
+    # A deadline of the person's own, as it is written there.
+    due: str = ""
 
 
 class Roster:
@@ -134,8 +138,8 @@ def parse(text: str, path: str) -> Roster:
         raise RosterError(
             f"{path}: the first line has no column `id` or `name`; it is: {', '.join(head)}"
         )
-    plain = [_plain(cell) for cell in head]
-    known_by = [n for n, cell in enumerate(plain) if cell in (*COLUMNS["id"], *KEYS)]
+    called = [plain(cell) for cell in head]
+    known_by = [n for n, cell in enumerate(called) if cell in (*COLUMNS["id"], *KEYS)]
     people: list[Person] = []
     seen: dict[str, int] = {}
     for place_of, (number, line) in enumerate(lines):
@@ -155,7 +159,7 @@ def parse(text: str, path: str) -> Roster:
         # `Participant 501` of Moodle, `#501` of Brightspace.
         keys |= {re.sub(r"\D", "", key) for key in keys if not key.isalnum()}
         people.append(Person(id_, name or id_, told.get("email", ""), told.get("section", ""),
-                             frozenset(keys - {""}), place_of))  # fmt: skip
+                             frozenset(keys - {""}), place_of, told.get("due", "")))  # fmt: skip
     if not people:
         raise RosterError(f"{path}: there is nobody in it")
     return Roster(people)
@@ -188,23 +192,24 @@ def table(text: str) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return ([cell.strip() for cell in lines[0][1]], lines[1:]) if lines else ([], [])
 
 
-def _plain(cell: str) -> str:
+def plain(cell: str) -> str:
+    """What a column is called, without case, spaces and signs."""
     return re.sub(r"\W|_", "", cell.casefold())
 
 
 def _columns(head: list[str]) -> dict[str, int]:
-    plain = [_plain(cell) for cell in head]
+    called = [plain(cell) for cell in head]
     place: dict[str, int] = {}
     for what, known in COLUMNS.items():
-        if found := [k for k in known if k in plain]:
-            place[what] = plain.index(found[0])
+        if found := [k for k in known if k in called]:
+            place[what] = called.index(found[0])
     for what, known in (("first", FIRST), ("last", LAST)):
-        if found := [k for k in known if k in plain]:
-            place[what] = plain.index(found[0])
+        if found := [k for k in known if k in called]:
+            place[what] = called.index(found[0])
     # Where the school's number is there, `ID` is the platform's.
-    school = [k for k in ("sisuserid", "idnumber", "orgdefinedid", "sisloginid") if k in plain]
-    if found := [k for k in KEYS if k in plain]:
-        place["key"] = plain.index(found[0])
+    school = [k for k in ("sisuserid", "idnumber", "orgdefinedid", "sisloginid") if k in called]
+    if found := [k for k in KEYS if k in called]:
+        place["key"] = called.index(found[0])
         if school:
-            place["id"] = plain.index(school[0])
+            place["id"] = called.index(school[0])
     return place

@@ -14,6 +14,7 @@ from book.grading import (
     feedback,
     hand,
     journal,
+    late,
     memory,
     names,
     notebooks,
@@ -42,6 +43,7 @@ class Run:
         self.names = {s: p.name if (p := self.whose[s]) else s.student for s in everything}
         self.alike = _look_alikes(self.names, self.whose)
         self.marks = hand.read(options.hand, work)
+        self.lateness = _lateness(options, work)
         # What the last run said, to say what is different now.
         self.before = _record(options.json)
         self.prints: dict[Submission, dict[str, list[int]]] = {}
@@ -78,6 +80,8 @@ class Run:
             "remarks": [*remarks, *row["remarks"]],
         }
         hand.merge(self.rows[one], self.marks, self.work)
+        if self.lateness:
+            self.lateness.merge(self.rows[one], one, person.due if person else "")
         self.prints[one] = self.rows[one].pop("prints", {})
         return self.rows[one]
 
@@ -177,6 +181,8 @@ class Run:
             points = {t["id"]: t["score"] for t in then["tests"]}
             tests = [f"{t['id']}: {points.get(t['id'], 0):g} -> {t['score']:g}"
                      for t in row["tests"] if points.get(t["id"], 0) != t["score"]]  # fmt: skip
+            if then.get("deduction", 0) != row.get("deduction", 0):
+                tests.append(f"late: -{then.get('deduction', 0):g} -> -{row.get('deduction', 0):g}")
             found.append(f"changed: {row['student']}: {then['score']:g} -> {row['score']:g} "
                          f"({', '.join(tests)})")  # fmt: skip
         return found
@@ -278,8 +284,9 @@ def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
     work = notebooks.assignment(source)
     people = roster.read(options.roster) if options.roster else None
     everything = submissions.find(options.submissions, work.name, options.which)
-    own = {p.resolve() for p in (options.roster, options.csv, options.json, options.hand_sheet,
-                                 *options.hand) if p}  # fmt: skip
+    o = options
+    mine = (o.roster, o.times, o.csv, o.json, o.hand_sheet, *o.hand, *o.late_before)
+    own = {p.resolve() for p in mine if p}
     everything = [s for s in everything if s.path.parent.resolve() / s.path.name not in own]
     if not everything and people is None:
         raise notebooks.NotebookError("there is nothing in what is to be graded")
@@ -300,6 +307,17 @@ def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
 
     with journal.Journal(Path(place), waiting) as kept:
         return _grade(one, source, kept, mode, limits)
+
+
+def _lateness(options: argparse.Namespace, work: notebooks.Assignment) -> late.Policy | None:
+    if not options.due:
+        if options.times or options.late_days or options.late_cost or options.late_before:
+            raise late.LateError("late days need a deadline: --due '2026-03-01 23:59'")
+        return None
+    return late.policy(
+        options.due, budget=options.late_days, cost=options.late_cost, times=options.times,
+        before=options.late_before, assignment=work.name,
+    )  # fmt: skip
 
 
 def _check_only(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from book.grading import memory, notebooks, sandbox
+from book.grading import groups, memory, notebooks, sandbox
 from book.grading.confine import PR_SET_PDEATHSIG, c_library
 from book.grading.limits import Limits, Outside
 from book.grading.student import tasks, warm_up
@@ -42,6 +42,7 @@ class Job:
     watch: memory.Watch = field(default_factory=lambda: memory.Watch(0))
     # How often its processes were ended for their memory: the judge may read it.
     ended: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
+    group: groups.Group | None = None
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
     testing: str | None = None
     end: dict[str, Any] | None = None
@@ -87,6 +88,8 @@ class Server:
         self.fork = isinstance(self.side, sandbox.Zygote)
         if self.fork and (threads := tasks()) != 1:
             raise sandbox.SandboxError(f"the grader has {threads} threads before its first fork")
+        # Where each submission can have a control group of its own.
+        self.groups = groups.place() if self.fork else None
         self.jobs: dict[int, Job] = {}
         self.selector = selectors.DefaultSelector() if self.fork else None
 
@@ -100,6 +103,8 @@ class Server:
         for job in self.jobs.values():
             with contextlib.suppress(OSError):
                 os.kill(job.pid, signal.SIGKILL)
+            if job.group:
+                job.group.close()
         self.side.close()
 
     # -- one after the other, where there is no fork
@@ -148,6 +153,10 @@ class Server:
     def _fork(self, job: Job) -> None:
         assert self.selector is not None
         near, far = os.pipe()
+        if self.groups and job.group is None:
+            with contextlib.suppress(OSError):
+                name = f"grading-{os.getpid()}-{job.number}"
+                job.group = groups.Group(self.groups, name, self.limits.memory_mb << 20)
         job.pid = os.fork()
         if job.pid == 0:
             try:
@@ -172,8 +181,9 @@ class Server:
         job.deadline = job.began + self.limits.total + GRACE
         now = memory.usage(os.getpid())
         job.watch = memory.Watch(
-            self.limits.memory_mb << 20, judge=job.pid, before=now.own if now else 0
-        )
+            self.limits.memory_mb << 20, judge=job.pid, before=now.own if now else 0,
+            group=job.group,
+        )  # fmt: skip
         self.jobs[job.number] = job
         self.selector.register(near, selectors.EVENT_READ, job)
 
@@ -229,7 +239,7 @@ class Server:
         outside = Outside(
             job.began + self.limits.total,
             lambda pid: emit({"event": "keeper", "pid": pid}),
-            lambda: job.ended[0],
+            lambda: job.ended[0] + 256 * (job.group.kills() if job.group else 0),
         )
         try:
             data = read(job.submission)
@@ -246,6 +256,8 @@ class Server:
 
     def finish(self, job: Job) -> None:
         """Make the row of a submission: every test is in it, whatever happened."""
+        if job.group:
+            job.group.close()
         end = job.end or {"problem": job.error, "cells": [], "remarks": [], "cut": 0}
         problem = end["problem"]
         tests = []

@@ -1,7 +1,8 @@
 """What a class did with an assignment: for the teacher, and one page to show in the next lecture.
 
 From the record of `grade --json`, of the rows that count. Who handed in nothing, or nothing that
-could be read, is counted and is in no mean. No name of a student is in it.
+could be read, is counted and is in no mean. Points taken off for being late are in: it is about
+what the class can do. No name of a student is in it.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def of(rows: Sequence[dict[str, Any]]) -> Stats:
     counts = Counter(row["status"] for row in rows)
     counts["late"] = sum(bool(row.get("late")) for row in rows)
     result = Stats(graded[0]["assignment"], float(graded[0]["max"]),
-                   [float(row["score"]) for row in graded], dict(counts))  # fmt: skip
+                   [float(row["score"] + row.get("deduction", 0)) for row in graded],
+                   dict(counts))  # fmt: skip
     shares: dict[str, list[float]] = {}
     points: dict[str, float] = {}
     made: Counter[tuple[str, str]] = Counter()

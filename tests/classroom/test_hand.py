@@ -4,9 +4,9 @@ import csv
 import json
 
 import pytest
-from sample import source, submission, write
-from test_runs import ROW
-from test_tables import ROSTER, table
+from quick import table
+from sample import ROW, source, submission, write
+from test_tables import ROSTER
 
 from book.grading import __main__ as command
 from book.grading import notebooks, running

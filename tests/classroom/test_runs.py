@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from sample import submission, write, write_source
+from sample import ROW, submission, write, write_source
 
 from book.grading import sandbox, submissions
 from book.grading.journal import BusyError, Journal, run_key
@@ -22,11 +22,6 @@ SANDBOX = shutil.which("bwrap") is not None
 needs_sandbox = pytest.mark.skipif(
     not SANDBOX and not os.environ.get("REQUIRE_SANDBOX"), reason="bubblewrap is not installed"
 )
-ROW = {
-    "student": "a", "file": "a.ipynb", "assignment": "x", "status": "graded", "score": 1.0,
-    "max": 2.0, "reason": "", "tests": [], "cells": [], "remarks": [], "cut": 0, "by_hand": [],
-    "seconds": 0.1,
-}  # fmt: skip
 
 
 def start(*words, **more):

@@ -4,68 +4,15 @@ import csv
 import json
 import os
 import sys
-from typing import ClassVar
 
 import pytest
-from sample import submission, write, write_source
-from test_runs import ROW
+from quick import Quick, table
+from sample import ROW, submission, write
 
 from book.grading import __main__ as command
 from book.grading import feedback, running
 
 TEST = {"id": "t", "score": 0.5, "max": 1.0, "passed": False, "reason": "", "detail": ""}
-
-
-class Quick:
-    """An engine that grades nothing: a score of the file's size, and what was asked of it."""
-
-    contained, warnings = True, []
-    asked: ClassVar[list[str]] = []
-    stop_after = 10**6
-
-    def __init__(self, source, **settings):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def start(self):
-        pass
-
-    def graded(self, some, jobs):
-        for number, one in enumerate(some):
-            if number == Quick.stop_after:
-                raise KeyboardInterrupt
-            Quick.asked.append(one.label)
-            status = "unreadable" if one.problem else "graded"
-            score = 0.0 if one.problem else float(len(one.file))
-            told = {"status": status, "reason": one.problem, "score": score}
-            yield one, {**ROW, **told, "assignment": "parts", "remarks": ["the engine's"]}
-
-
-@pytest.fixture
-def grade(tmp_path, monkeypatch, capsys):
-    """Run the command on `given`; what it said, and the rows of its table by student."""
-    monkeypatch.setattr(running, "Engine", Quick)
-    Quick.asked, Quick.stop_after = [], 10**6
-    teacher = write_source(tmp_path / "source")
-
-    def run(*words, code=0):
-        out = ["--csv", tmp_path / "o.csv", "--json", tmp_path / "o.json", "--feedback",
-               tmp_path / "pages"]  # fmt: skip
-        asked = ["grade", teacher, tmp_path / "given", *out, *words]
-        assert command.main(list(map(str, asked))) == code
-        said = capsys.readouterr()
-        return said.out, said.err, table(tmp_path)
-
-    return run
-
-
-def table(top):
-    return list(csv.DictReader((top / "o.csv").read_text("utf-8-sig").splitlines()))
 
 
 def pages(top):
