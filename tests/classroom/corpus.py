@@ -315,7 +315,10 @@ def _edited():
 
 
 def files():
-    """Files that are not plain notebooks: path in the folder, bytes, right score, remark or reason."""
+    """Files that are not plain notebooks: path in the folder, bytes, right score, remark or reason.
+
+    The bytes of a large one are made when they are asked for.
+    """
     right = json.dumps(submission(), ensure_ascii=False)
     chinese = json.dumps(submission(first="# 归一化：先减去最大值"), ensure_ascii=False)
     third = submission()
@@ -359,8 +362,8 @@ def files():
         "look:alike/a.ipynb": (right.encode(), 10, "looks like another one's: look_alike"),
         "look_alike/a.ipynb": (right.encode(), 10, "looks like another one's: look:alike"),
         "\uff1d1+1/a.ipynb": (right.encode(), 10, ""),
-        "zip bomb/x.zip": (zipped({"a.ipynb": b"\0" * (310 << 20)}), 0, "larger than"),
-        "200 MB/a.ipynb": ((head + "x" * (200 << 20) + tail).encode(), 10, ""),
+        "zip bomb/x.zip": (lambda: zipped({"a.ipynb": b"\0" * (310 << 20)}), 0, "larger than"),
+        "200 MB/a.ipynb": (lambda: (head + "x" * (200 << 20) + tail).encode(), 10, ""),
     }
 
 

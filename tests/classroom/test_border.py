@@ -109,8 +109,18 @@ def test_a_model_of_a_test_cannot_be_looked_into_and_no_assignment_asks_for_that
 
 
 @pytest.mark.parametrize("name", [name for name in EXERCISES if name not in LOOKED_INTO])
-def test_a_checker_says_across_the_border_what_it_says_without_one(peer, name):
+def test_a_checker_says_across_the_border_what_it_says_without_one(peer, name, monkeypatch):
     one = EXERCISES[name]
+    # What the book's own answers give is asked for on both sides, and computed once.
+    computed, known = {}, core._known
+
+    def kept(answer, case, *rest):
+        key = id(answer), id(case)
+        if key not in computed:
+            computed[key] = answer, case, known(answer, case, *rest)
+        return computed[key][2]
+
+    monkeypatch.setattr(core, "_known", kept)
     answers = {"oracle": one.oracle}
     answers |= {f"wrong {i}": w.answer for i, w in enumerate(one.wrong[:1])}
     for which, answer in answers.items():

@@ -49,7 +49,7 @@ def run(tmp_path_factory):
             text = json.dumps(content).replace("{canary}", str(canary)).replace("{port}", port)
             write(given, f"{name.replace('/', ' ')}/parts.ipynb", text.encode())
         for name, (content, *_) in FILES.items():
-            write(given, name, content)
+            write(given, name, content() if callable(content) else content)
         (given / "link").mkdir()
         (given / "link" / "parts.ipynb").symlink_to(canary)
         (given / "link to a folder").symlink_to(canary.parent)
@@ -63,7 +63,7 @@ def run(tmp_path_factory):
         began = time.monotonic()
         done = grade(
             teacher, given, "--csv", top / "o.csv", "--json", top / "o.json", "--feedback",
-            top / "pages", "--jobs", "4", *SMALL,
+            top / "pages", "--jobs", "6", *SMALL,
         )  # fmt: skip
         seconds = time.monotonic() - began
         server.setblocking(False)
