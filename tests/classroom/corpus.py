@@ -361,10 +361,29 @@ def files():
         ),
         "look:alike/a.ipynb": (right.encode(), 10, "looks like another one's: look_alike"),
         "look_alike/a.ipynb": (right.encode(), 10, "looks like another one's: look:alike"),
+        "ann/a.ipynb": (right.encode(), 10, "looks like another one's: Ann"),
+        "Ann/a.ipynb": (json.dumps(submission(**WRONG)).encode(), 0, "another one's: ann"),
+        # One letter, in one character and in two.
+        "zo\u00e9/a.ipynb": (right.encode(), 10, "looks like another one's: zoe\u0301"),
+        "zoe\u0301/a.ipynb": (right.encode(), 10, "looks like another one's: zo\u00e9"),
         "\uff1d1+1/a.ipynb": (right.encode(), 10, ""),
         "zip bomb/x.zip": (lambda: zipped({"a.ipynb": b"\0" * (310 << 20)}), 0, "larger than"),
         "200 MB/a.ipynb": (lambda: (head + "x" * (200 << 20) + tail).encode(), 10, ""),
     }
+
+
+def boxes():
+    """What a platform gives for the class, put into the class's folder: bytes, and each one's score."""
+    right, wrong = json.dumps(submission()), json.dumps(submission(**WRONG))
+    canvas = {"leeann_501_9001_parts.ipynb": right, "poeben_LATE_502_9002_parts.ipynb": wrong}
+    moodle = {
+        f"{name}_{number}_assignsubmission_file_/hw.zip": zipped({"hw/parts.ipynb": one})
+        for name, number, one in (("Cho Kim", 1001, right), ("Dee Fox", 1002, wrong))
+    }
+    return {
+        "canvas.zip": (zipped(canvas), {"leeann": 10, "poeben": 0}),
+        "moodle.zip": (zipped(moodle), {"Cho Kim": 10, "Dee Fox": 0}),
+    }  # fmt: skip
 
 
 def zipped(members):

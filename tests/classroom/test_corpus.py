@@ -11,15 +11,18 @@ import time
 from pathlib import Path
 
 import pytest
-from corpus import CANARY, files, rows
+from corpus import CANARY, boxes, files, rows
 from sample import POINTS, source, submission, write, write_source
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--limit-cell", "2", "--limit-call", "2", "--limit-test", "8", "--limit-total", "30"]
 # A file system that takes any bytes for a name.
 ODD_NAMES = sys.platform.startswith("linux")
+# Students whose folders have names in other encodings than this system's.
+ODD = {"王小明": "gb18030", "Jörg Müller": "latin-1"} if ODD_NAMES else {}
 ROWS = rows()
 FILES = files()
+BOXES = boxes()
 
 
 def grade(*words, **more):
@@ -50,6 +53,8 @@ def run(tmp_path_factory):
             write(given, f"{name.replace('/', ' ')}/parts.ipynb", text.encode())
         for name, (content, *_) in FILES.items():
             write(given, name, content() if callable(content) else content)
+        for name, (content, _) in BOXES.items():
+            write(given, name, content)
         (given / "link").mkdir()
         (given / "link" / "parts.ipynb").symlink_to(canary)
         (given / "link to a folder").symlink_to(canary.parent)
@@ -58,8 +63,9 @@ def run(tmp_path_factory):
         (given / "folder" / "parts.ipynb").mkdir(parents=True)
         (given / "nothing").mkdir()
         if ODD_NAMES:
-            odd = given / os.fsdecode("王小明".encode("gb18030"))
-            write(odd, "parts.ipynb", json.dumps(submission()).encode())
+            for student, coding in ODD.items():
+                odd = given / os.fsdecode(student.encode(coding))
+                write(odd, "parts.ipynb", json.dumps(submission()).encode())
         began = time.monotonic()
         done = grade(
             teacher, given, "--csv", top / "o.csv", "--json", top / "o.json", "--feedback",
@@ -98,6 +104,13 @@ def test_a_file_of_any_kind_gets_its_row(run, name):
     assert one["status"] == ("graded" if score or "two files" in name else "unreadable")
 
 
+@pytest.mark.parametrize("name", BOXES)
+def test_everybody_in_an_archive_of_a_platforms_has_a_row(run, name):
+    found = [r for r in run["rows"] if f"submitted/{name}!" in r["file"]]
+    assert {r["student"]: r["score"] for r in found} == BOXES[name][1]
+    assert [r["student"] for r in found if r["late"]] == ["poeben"] * (name == "canvas.zip")
+
+
 def test_links_and_pipes_are_not_followed(run):
     for name in ("link", "link to a folder", "pipe"):
         assert row(run, name)["status"] == "unreadable"
@@ -106,13 +119,14 @@ def test_links_and_pipes_are_not_followed(run):
 def test_an_empty_folder_and_a_name_in_another_encoding_have_their_rows(run):
     for name in ("folder", "nothing"):
         assert row(run, name)["reason"].startswith("no notebook found (")
-    if ODD_NAMES:
-        assert row(run, "王小明")["score"] == 10
-        assert (run["top"] / "pages" / "王小明.html").is_file()
+    for student in ODD:
+        assert row(run, student)["score"] == 10
+        assert (run["top"] / "pages" / f"{student}.html").is_file()
 
 
 def test_no_row_is_lost_and_the_end_is_told(run):
-    assert len(run["rows"]) == len(ROWS) + len(FILES) + 5 + ODD_NAMES
+    boxed = sum(len(scores) for _, scores in BOXES.values())
+    assert len(run["rows"]) == len(ROWS) + len(FILES) + boxed + 5 + len(ODD)
     table = list(csv.DictReader((run["top"] / "o.csv").read_text("utf-8-sig").splitlines()))
     assert len(table) == len(run["rows"]) == len(list((run["top"] / "pages").glob("*.html")))
     assert f"{len(table)} of {len(table)} graded" in run["said"]
