@@ -362,7 +362,7 @@ def files():
         "look:alike/a.ipynb": (right.encode(), 10, "looks like another one's: look_alike"),
         "look_alike/a.ipynb": (right.encode(), 10, "looks like another one's: look:alike"),
         "ann/a.ipynb": (right.encode(), 10, "looks like another one's: Ann"),
-        "Ann/a.ipynb": (json.dumps(submission(**WRONG)).encode(), 0, "another one's: ann"),
+        "Ann/a.ipynb": (json.dumps(submission(q3=WRONG["q3"])).encode(), 6, "another one's: ann"),
         # One letter, in one character and in two.
         "zo\u00e9/a.ipynb": (right.encode(), 10, "looks like another one's: zoe\u0301"),
         "zoe\u0301/a.ipynb": (right.encode(), 10, "looks like another one's: zo\u00e9"),
