@@ -195,6 +195,31 @@ def mark_links(doctree: Any, address: str, titles: dict[str, str]) -> None:
             link["reftitle"] = titles[anchor]
 
 
+def name_works(doctree: Any, address: str, works: list[str]) -> None:
+    """Give each citation the title of its work in place of the whole entry.
+
+    Args:
+        doctree: the resolved page.
+        address: the address of the page of references, seen from that page.
+        works: the titles of all works.
+    """
+    from docutils import nodes  # here: notebooks import this module for `fact` alone
+
+    for link in doctree.findall(nodes.reference):
+        if str(link.get("refuri", "")).partition("#")[0] != address:
+            continue
+        entry = str(link.get("reftitle", "")).casefold()
+        if found := [w for w in works if w.casefold() in entry]:
+            link["reftitle"] = max(found, key=len)
+
+
+@functools.cache
+def works() -> list[str]:
+    """The titles of all works of the bibliography, as plain text."""
+    entries = _entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
+    return [re.sub(r"[{}\\]", "", e.fields["title"]) for e in entries.values()]
+
+
 @functools.cache
 def titles() -> dict[str, str]:
     """Anchor -> where the fact comes from, in words."""
@@ -206,10 +231,8 @@ def titles() -> dict[str, str]:
 
 def _sources(bibliography: str) -> dict[str, str]:
     """Key -> names of the authors and year, as `Vaswani et al. 2017`."""
-    from pybtex.database import parse_string
-
     found = {}
-    for key, entry in parse_string(bibliography, "bibtex").entries.items():
+    for key, entry in _entries(bibliography).items():
         people = [
             re.sub(r"[{}\\]", "", " ".join([*p.prelast_names, *p.last_names]))
             for p in entry.persons.get("author", [])
@@ -219,3 +242,10 @@ def _sources(bibliography: str) -> dict[str, str]:
             who = f"{people[0]} and {people[1]}"
         found[key] = f"{who} {entry.fields.get('year', '')}".strip()
     return found
+
+
+def _entries(bibliography: str) -> Any:
+    """Key -> entry of a bibliography."""
+    from pybtex.database import parse_string  # here: notebooks import this module for `fact` alone
+
+    return parse_string(bibliography, "bibtex").entries

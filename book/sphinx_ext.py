@@ -248,6 +248,16 @@ def _facts(app: Sphinx, doctree: Any, page: str) -> None:
         facts.mark_links(doctree, address, facts.titles())
 
 
+def _cited(app: Sphinx, doctree: Any, page: str) -> None:
+    """A citation, which names authors and year, says the title of the work when pointed at.
+
+    The whole entry, which stands on the page of references, is kilobytes in a chapter.
+    """
+    if app.builder.format == "html":
+        address = app.builder.get_relative_uri(page, "book/pages/references")
+        facts.name_works(doctree, address, facts.works())
+
+
 def _in_this_chapter(app: Sphinx, doctree: Any, page: str) -> None:
     """What a chapter's opening lists becomes a note under the title, so that the picture is near.
 
@@ -418,6 +428,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("doctree-read", _name_facts)
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _facts)
+    app.connect("doctree-resolved", _cited)
     app.connect("doctree-resolved", _symbols)
     app.connect("doctree-resolved", _in_this_chapter)
     # After Sphinx has written what stands beside the pages.

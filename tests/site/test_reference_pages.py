@@ -209,6 +209,17 @@ def test_links_to_facts_lead_to_their_entries_and_say_source_and_place(built):
     assert found > 50
 
 
+def test_a_citation_says_the_title_of_its_work_and_no_more(built):
+    works, found = set(facts.works()), 0
+    for path in sorted((built / "notebooks").rglob("*.html")):
+        links = re.findall(r"<a\b[^>]*/references\.html#[^>]*>", path.read_text(encoding="utf-8"))
+        for link in links:
+            said = re.search(r'title="([^"]*)"|$', link)[1] or ""
+            assert unescape(said) in works, (path.name, link)
+            found += 1
+    assert found > 200
+
+
 def test_a_finding_shows_its_sentence_and_unfolds_its_experiment_by_keyboard(visitor):
     page = visitor.open("notebooks/10_transformer.html")
     box = page.locator(".tag_finding").first
