@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from book import colab
 from book.chapters import read
 from book.grading import __main__ as command
 from book.grading import bench
@@ -58,8 +59,9 @@ def test_options_in_the_text_exist(capsys):
         with pytest.raises(SystemExit):
             command.main([verb, "--help"])
         known += capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        bench.main(["--help"])
+    for main in (bench.main, colab.main):
+        with pytest.raises(SystemExit):
+            main(["--help"])
     known += capsys.readouterr().out + (ROOT / "tests/classroom/test_nbgrader.py").read_text()
     prose = re.sub(r"```.*?```", "", GUIDE, flags=re.S)
     options = set(re.findall(r"`(?:[^`]* )?(--[a-z][a-z-]+)[^`]*`", prose)) - {"--security-opt"}
