@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from book import colab
 from book.chapters import read
 from book.grading import __main__ as command
 from book.grading import bench
@@ -27,7 +28,9 @@ def words(line):
 
 def test_every_command_is_of_a_kind_that_is_checked_here():
     assert [x for x in LINES if x not in OURS + NBGRADER] == ["rm -r ../course"]
-    assert {words(line)[0] for line in OURS} == {"release", "check", "grade", "leaks"}
+    assert {words(line)[0] for line in OURS} == {
+        "release", "check", "grade", "gradebook", "feedback", "gradescope", "stats", "leaks",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("line", OURS)
@@ -52,11 +55,13 @@ def test_options_in_the_text_exist(capsys):
     with pytest.raises(SystemExit):
         command.main(["grade", "--help"])
     known = capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        command.main(["leaks", "--help"])
-    known += capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        bench.main(["--help"])
+    for verb in ("leaks", "gradebook", "feedback", "stats"):
+        with pytest.raises(SystemExit):
+            command.main([verb, "--help"])
+        known += capsys.readouterr().out
+    for main in (bench.main, colab.main):
+        with pytest.raises(SystemExit):
+            main(["--help"])
     known += capsys.readouterr().out + (ROOT / "tests/classroom/test_nbgrader.py").read_text()
     prose = re.sub(r"```.*?```", "", GUIDE, flags=re.S)
     options = set(re.findall(r"`(?:[^`]* )?(--[a-z][a-z-]+)[^`]*`", prose)) - {"--security-opt"}
