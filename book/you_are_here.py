@@ -90,6 +90,7 @@ PLACES: dict[str, Place] = {
     "local_attention": Place(
         "today", ("grouped-query attention",), "attention, over fewer keys or in tiles"
     ),
+    "serving": Place("today", ("all",), "every box, run for many users at once"),
 }
 
 
