@@ -91,6 +91,7 @@ PLACES: dict[str, Place] = {
         "today", ("grouped-query attention",), "attention, over fewer keys or in tiles"
     ),
     "families": Place("today", ("all",), "every box, and what a family puts into it"),
+    "serving": Place("today", ("all",), "every box, run for many users at once"),
 }
 
 

@@ -22,6 +22,7 @@
 `experts`: Mixture of experts.
 `local_attention`: Local attention and FlashAttention.
 `families`: The family tree: one decoder, and for each family of models a few lines of data.
+`serving`: Serving a model.
 
 Woven by `make weave`; do not edit.
 """

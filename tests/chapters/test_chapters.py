@@ -54,6 +54,7 @@ SECOND_EDITION = {
     "20_experts",
     "21_local_attention",
     "22_families",
+    "23_serving",
 }
 # Chapters whose part of the library is a package, written by hand: more data than a page holds.
 PACKAGES = {"22_families"}
@@ -85,6 +86,7 @@ NOT_COMPARED = {
     ("16_cost", "timing-knee"),
     ("18_training", "timing"),
     ("20_experts", "timing"),
+    ("23_serving", "timing"),
 }
 EXPLORERS_AT_LEAST = {
     "08_normalization": 3,

@@ -31,6 +31,7 @@ from transformer_parts.mla import LatentCache, MultiHeadLatentAttention
 from transformer_parts.normalization import LayerNorm, layer_norm, rms_norm
 from transformer_parts.residual import Residual
 from transformer_parts.rope import RotaryEmbedding, apply_rotary_emb, rope_frequencies
+from transformer_parts.serving import BlockPool, quantize
 from transformer_parts.softmax import softmax
 from transformer_parts.tokens import BPETokenizer, train_bpe
 from transformer_parts.training import AdamW, clip_grad_norm
@@ -665,3 +666,36 @@ def _() -> bool:
         sizes = [parameters(families.FamilyDecoder(plan)) for plan in plans]
     kept = [families.cache_numbers(plan, 8192) for plan in plans]
     return abs(sizes[0] / sizes[1] - 1) < 0.1 and kept[0] == 8 * kept[1]
+# ---- 23 serving
+
+
+@statement("blocks-empty")
+def _() -> bool:
+    worst = 0
+    for length in range(1, 200):
+        pool = BlockPool(16, 16, 1, 1, 2)
+        sequence = pool.open()
+        pool.reserve([sequence], length)
+        worst = max(worst, len(pool.tables[sequence]) * 16 - length)
+    return worst <= 15
+
+
+@statement("speculation-quality")
+def _() -> bool:
+    p = torch.rand(7).softmax(0)
+    off = []
+    for draft in (p + 0.01 * torch.rand(7), torch.rand(7) ** 8):
+        q = draft / draft.sum()
+        accepted = torch.minimum(p, q)
+        left = (p - q).clamp(min=0)
+        off.append((accepted + (1 - accepted.sum()) * left / left.sum() - p).abs().max().item())
+    return off[1] > 1e-9 and off[0] < off[1]
+
+
+@statement("scale-of-rows")
+def _() -> bool:
+    matrix = torch.randn(20, 64)
+    matrix[:, 5] = 100.0
+    kept = quantize(matrix, 4, dim=0).dequantize() != 0
+    kept[:, 5] = False
+    return kept.double().mean().item() > 0.5

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "experts": "many feed-forward layers in the place of one",
     "local_attention": "another attention in the same place",
     "families": "the whole",
+    "serving": "the whole, run for many at once",
 }
 
 
