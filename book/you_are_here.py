@@ -90,6 +90,11 @@ PLACES: dict[str, Place] = {
     "local_attention": Place(
         "today", ("grouped-query attention",), "attention, over fewer keys or in tiles"
     ),
+    "recurrence": Place(
+        "today",
+        ("grouped-query attention",),
+        "a memory of fixed size, in the place of attention",
+    ),
 }
 
 

@@ -21,6 +21,7 @@
 `inside`: Looking inside: what a trained model has learned.
 `experts`: Mixture of experts.
 `local_attention`: Local attention and FlashAttention.
+`recurrence`: Beyond attention.
 
 Woven by `make weave`; do not edit.
 """

@@ -53,6 +53,7 @@ SECOND_EDITION = {
     "19_inside",
     "20_experts",
     "21_local_attention",
+    "24_recurrence",
 }
 LAST_PARTS = [
     "In real models",
@@ -82,6 +83,7 @@ NOT_COMPARED = {
     ("16_cost", "timing-knee"),
     ("18_training", "timing"),
     ("20_experts", "timing"),
+    ("24_recurrence", "timing"),
 }
 EXPLORERS_AT_LEAST = {
     "08_normalization": 3,

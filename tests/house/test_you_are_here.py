@@ -29,6 +29,7 @@ ELSEWHERE = {
     "inside": "the whole",
     "experts": "many feed-forward layers in the place of one",
     "local_attention": "another attention in the same place",
+    "recurrence": "a memory in the place of attention",
 }
 
 
