@@ -92,6 +92,11 @@ PLACES: dict[str, Place] = {
     ),
     "families": Place("today", ("all",), "every box, and what a family puts into it"),
     "serving": Place("today", ("all",), "every box, run for many users at once"),
+    "recurrence": Place(
+        "today",
+        ("grouped-query attention",),
+        "a memory of fixed size, in the place of attention",
+    ),
 }
 
 

@@ -23,6 +23,7 @@
 `local_attention`: Local attention and FlashAttention.
 `families`: The family tree: one decoder, and for each family of models a few lines of data.
 `serving`: Serving a model.
+`recurrence`: Beyond attention.
 
 Woven by `make weave`; do not edit.
 """

@@ -55,6 +55,7 @@ SECOND_EDITION = {
     "21_local_attention",
     "22_families",
     "23_serving",
+    "24_recurrence",
 }
 # Chapters whose part of the library is a package, written by hand: more data than a page holds.
 PACKAGES = {"22_families"}
@@ -87,6 +88,7 @@ NOT_COMPARED = {
     ("18_training", "timing"),
     ("20_experts", "timing"),
     ("23_serving", "timing"),
+    ("24_recurrence", "timing"),
 }
 EXPLORERS_AT_LEAST = {
     "08_normalization": 3,

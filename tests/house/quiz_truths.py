@@ -29,6 +29,7 @@ from transformer_parts.local_attention import tiled_attention, window_mask
 from transformer_parts.long_context import alibi_slopes, position_interpolation
 from transformer_parts.mla import LatentCache, MultiHeadLatentAttention
 from transformer_parts.normalization import LayerNorm, layer_norm, rms_norm
+from transformer_parts.recurrence import delta_rule, linear_attention
 from transformer_parts.residual import Residual
 from transformer_parts.rope import RotaryEmbedding, apply_rotary_emb, rope_frequencies
 from transformer_parts.serving import BlockPool, quantize
@@ -699,3 +700,33 @@ def _() -> bool:
     kept = quantize(matrix, 4, dim=0).dequantize() != 0
     kept[:, 5] = False
     return kept.double().mean().item() > 0.5
+# ---- 24 recurrence
+
+
+@statement("linear-same-sum")
+def _() -> bool:
+    q, k, v = torch.randn(3, 40, 6)
+    products = (q @ k.T).tril() @ v
+    memory, outs = torch.zeros(6, 6), []
+    for one in range(40):
+        memory = memory + torch.outer(k[one], v[one])
+        outs.append(q[one] @ memory)
+    return close(torch.stack(outs), products) and close(linear_attention(q, k, v)[0], products)
+
+
+@statement("delta-keeps-others")
+def _() -> bool:
+    before, other = torch.randn(3, 4), torch.tensor([0.8, -0.6, 0.0])
+    key = torch.tensor([[0.6, 0.8, 0.0]])  # perpendicular to the other one
+    _, after = delta_rule(key, key, torch.randn(1, 4), torch.tensor([0.7]), state=before)
+    return not close(other @ after, other @ before)
+
+
+@statement("hybrid-constant")
+def _() -> bool:
+    def kept(tokens: int) -> int:
+        memories = [torch.zeros(8, 8, device="meta")] * 36
+        caches = [torch.zeros(2, tokens, 8, device="meta")] * 12
+        return sum(t.numel() for t in [*memories, *caches])
+
+    return kept(100_000) == kept(200_000)

@@ -31,6 +31,7 @@ ELSEWHERE = {
     "local_attention": "another attention in the same place",
     "families": "the whole",
     "serving": "the whole, run for many at once",
+    "recurrence": "a memory in the place of attention",
 }
 
 
