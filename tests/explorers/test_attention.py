@@ -495,14 +495,14 @@ def test_two_heads_by_plain_arithmetic():
     def how(h, n):
         total = sum(math.exp(q[h][1] * k[h][m]) for m in range(3))
         key = f"(−{-k[h][n]})" if k[h][n] < 0 else k[h][n]
-        return f"exp({q[h][1]}·{key}) / {total:.2f} = {weights[h][n]:.3f}"
+        return f"exp({q[h][1]}·{key}) / {total:.2f} = {weights[h][n]:.4f}"
 
     def result(i, j):
         if j < 2:
             terms = zip(weights[j], v[j], strict=True)
-            return " + ".join(f"{round(w, 3):g}·{n}" for w, n in terms) + f" = {ends[j]:.2f}"
-        a, b = (f"{round(z, 2):g}" for z in ends[:2])
-        return f"{a}·1 + {b}·{1 if j == 2 else '(−1)'} = {minus(f'{ends[j]:.2f}')}"
+            return " + ".join(f"{round(w, 4):g}·{n}" for w, n in terms) + f" = {ends[j]:.3f}"
+        a, b = (f"{round(z, 3):g}" for z in ends[:2])
+        return f"{a}·1 + {b}·{1 if j == 2 else '(−1)'} = {minus(f'{ends[j]:.3f}')}"
 
     return Seen(
         says("Step {}: times the output matrix, token 2 gets {} and {}", 4, *ends[2:]),
