@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BRANCH = "colab"
 # What the chapters import beside torch, numpy, matplotlib and a kernel: module, and package.
 NEEDED = {
-    "anywidget": "anywidget", "ipywidgets": "ipywidgets", "yaml": "PyYAML",
-    "safetensors": "safetensors", "sympy": "sympy", "PIL": "pillow",
+    "anywidget": "anywidget", "ipywidgets": "ipywidgets", "yaml": "PyYAML", "lark": "lark",
+    "nbformat": "nbformat", "safetensors": "safetensors", "sympy": "sympy", "PIL": "pillow",
 }  # fmt: skip
 
 _CELL = """\

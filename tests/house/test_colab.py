@@ -1,5 +1,6 @@
 """Notebooks for Colab and hubs: their first cell fetches the book where it is missing, once."""
 
+import ast
 import json
 import subprocess
 import sys
@@ -80,18 +81,63 @@ def test_where_the_book_is_the_cell_does_nothing(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+# What a platform has, with all that these bring along. They run in a process that has nothing else.
+THERE = ("torch", "numpy", "matplotlib", "ipykernel")
+ONLY = """
+import json, sys
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+
+told = json.loads(sys.argv[1])
+known, left = set(), [plain.lower() for plain in told["there"]]
+while left:
+    name = left.pop()
+    if name not in known:
+        known.add(name)
+        try:
+            needed = [r for r in requires(name) or () if "extra ==" not in r]
+        except PackageNotFoundError:
+            continue
+        for one in needed:
+            end = next((k for k, c in enumerate(one) if not (c.isalnum() or c in "-_.")), len(one))
+            left.append(one[:end].lower())
+modules = {m for m, some in packages_distributions().items() if {s.lower() for s in some} & known}
+modules |= {"book", "transformer_parts", *sys.stdlib_module_names}
+
+class Nothing:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] not in modules and not name.startswith("_"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Nothing)
+for line in told["lines"]:
+    exec(line)
+from book.checkers import check
+check("softmax.softmax", lambda x, dim: x)
+"""
+
+
 def test_what_the_chapters_import_is_needed_or_there():
-    # Beside Python, what the platforms have, and the kernel.
-    there = {"torch", "numpy", "matplotlib", "mpl_toolkits", "IPython", "book", "transformer_parts",
-             "mpmath"}  # fmt: skip
-    imported = set()
-    for path in [*(ROOT / "notebooks").glob("*.ipynb")]:
+    lines = set()
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             if cell["cell_type"] == "code":
-                for line in "".join(cell["source"]).splitlines():
-                    if line.startswith(("import ", "from ")):
-                        imported.add(line.split()[1].split(".")[0])
-    assert imported - there - set(sys.stdlib_module_names) <= set(colab.NEEDED)
+                tree = ast.parse("".join(x for x in cell["source"] if not x.startswith("%")))
+                lines |= {ast.unparse(n) for n in tree.body
+                          if isinstance(n, ast.Import | ast.ImportFrom)}  # fmt: skip
+    lines = sorted(x for x in lines if "__future__" not in x)
+    assert len(lines) > 50
+    told = {"lines": lines, "there": [*THERE, *colab.NEEDED.values()]}
+    done = subprocess.run(
+        [sys.executable, "-c", ONLY, json.dumps(told)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "softmax.softmax: not yet." in done.stdout
+    told["there"].remove("lark")
+    done = subprocess.run(
+        [sys.executable, "-c", ONLY, json.dumps(told)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "ModuleNotFoundError: lark" in done.stderr
 
 
 def test_every_chapter_is_written_with_the_cell_first(tmp_path, capsys):
