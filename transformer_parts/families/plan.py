@@ -241,17 +241,21 @@ def differences(a: str, b: str, *, names: bool = False) -> list[Difference]:
 def _flat(data: dict[str, Any], names: bool) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in data.items():
+        if key in _READING or (key in _LAYOUT and not names):
+            continue
         if isinstance(value, dict):
-            if key != "names" or names:
-                flat |= {f"{key}.{k}": v for k, v in value.items()}
-        elif key not in _LAYOUT or names:
+            flat |= {f"{key}.{k}": v for k, v in value.items()}
+        else:
             flat[key] = value
     return flat
 
 
+# How a configuration is read, and how a file of weights: neither is a choice of parts.
+_READING = ("sizes", "keys", "absent", "unsupported")
 _LAYOUT = (
-    "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
-    "interleaved_experts", "mla_halves", "correction_row",
+    "names", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
+    "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
+    "experts_bias",
 )  # fmt: skip
 
 
