@@ -9,6 +9,7 @@ model or of none; `label` is what a page calls the family, `year` when it came o
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -115,7 +116,19 @@ def configuration(family: str) -> dict[str, Any]:
     """What a config.json of the family holds, as far as the facts have it."""
     values = dict(load()[fact_of(family)].values)
     del values["name"], values["year"]
-    return {"model_type": family, **values}
+    return {"model_type": family, **nested(values)}
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values whose names have a point, such as `rope_parameters.factor`, as tables."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        table, _, inner = key.partition(".")
+        if inner:
+            found.setdefault(table, {})[inner] = value
+        else:
+            found[table] = value
+    return found
 
 
 @cache

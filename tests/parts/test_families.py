@@ -48,7 +48,11 @@ OF = {
         "v_head_dim": 5, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
         "moe_intermediate_size": 12, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1,
     },
-    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4},
+    "gpt_oss": {
+        "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4, "rope_theta": 1.5e5,
+        "rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False,
+                         "original_max_position_embeddings": 32},
+    },
     "bloom": {"n_layer": 2, "n_head": 4},
     "olmo2": {}, "cohere": {}, "llama": {},
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The family tree: one decoder, and for each family of models a few lines of data.
+"""The family tree: one decoder, a few lines of data for each family.
 
 `families.toml` says for every family how it differs from the one that it is like;
 `read_plan` makes of that and a published config.json a plan, all choices made;

@@ -77,7 +77,7 @@ class Layer:
     chunk: int | None
     rope: bool
     experts: bool
-    d_ff: int
+    d_ff: int | None
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def family_data(name: str) -> dict[str, Any]:
     found = dict(_DEFAULTS)
     for ancestor in reversed(lineage(name)):
         for key, value in _DATA[ancestor].items():
-            nested = isinstance(value, dict) and key in ("names", "experts")
+            nested = isinstance(value, dict) and key in ("names", "experts", "absent")
             found[key] = {**found.get(key, {}), **value} if nested else value
     found.pop("like", None)
     return found
@@ -241,17 +241,21 @@ def differences(a: str, b: str, *, names: bool = False) -> list[Difference]:
 def _flat(data: dict[str, Any], names: bool) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in data.items():
+        if key in _READING or (key in _LAYOUT and not names):
+            continue
         if isinstance(value, dict):
-            if key != "names" or names:
-                flat |= {f"{key}.{k}": v for k, v in value.items()}
-        elif key not in _LAYOUT or names:
+            flat |= {f"{key}.{k}": v for k, v in value.items()}
+        else:
             flat[key] = value
     return flat
 
 
+# How a configuration is read, and how a file of weights: neither is a choice of parts.
+_READING = ("sizes", "keys", "absent", "unsupported")
 _LAYOUT = (
-    "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
-    "interleaved_experts", "mla_halves", "correction_row",
+    "names", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
+    "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
+    "experts_bias",
 )  # fmt: skip
 
 
@@ -303,7 +307,11 @@ _ACTIVATIONS = {
     "gelu_tanh": "gelu_tanh", "relu2": "relu2", "xielu": "xielu",
     "clamped_swiglu": "clamped_swiglu",
 }  # fmt: skip
-_PER_LAYER = ("kind", "window", "chunk", "rope", "moe", "layer_d_ff")
+_PER_LAYER = ("window", "chunk", "rope", "moe", "layer_d_ff")
+_MAY_BE_NONE = {
+    "qk_norm", "attn_cap", "clip", "temperature", "mla", "logit_cap", "experts.shared",
+    "q_lora_rank",
+}  # fmt: skip
 
 
 def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
@@ -335,7 +343,7 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
         if theirs in raw and raw.get(key) is None
     }
     for key, default in data["absent"].items():
-        if values[key] is None:
+        if key not in raw:  # a null is an answer
             values[key] = _value(default, values)
     missing = [f"{key} is not given" for key in data["sizes"] if values[key] is None]
     if raw.get("quantization_config"):
@@ -345,32 +353,30 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
     for text, condition in data["unsupported"].items():
         if _value(condition, values):
             missing.append(text)
-    choice = {
-        key: _value(data[key], values)
-        for key in (f.name for f in fields(Plan))
-        if key in data and key not in ("layers", "ropes", "experts")
-    }
+    choice: dict[str, Any] = {}
+    for key in (f.name for f in fields(Plan)):
+        if key in data and key not in ("layers", "ropes", "experts"):
+            choice[key] = _given(key, data[key], values, missing)
+    if choice["num_layers"] is None:
+        raise ValueError(_lines(family, missing))
     kinds = values["layer_types"]
     layers = []
     for i in range(choice["num_layers"]):
-        at = _Values(values)
-        at["i"] = i
-        at["kind"] = kinds[i] if kinds else None
-        if at["kind"] is None:
-            at["kind"] = _value(data["kind"], at)
+        at = _Values({**values, "i": i})
+        at["kind"] = kinds[i] if kinds else _value(data["kind"], at)
         if at["kind"] not in _KINDS:
             missing.append(f"layer {i}: {at['kind']}")
-        per = [_value(data[key], at) for key in _PER_LAYER[1:]]
-        layers.append(
-            Layer(at["kind"], per[0], per[1], bool(per[2]), bool(per[3]), per[4])
-        )
-    if choice["position"] != "rope":
-        layers = [
-            Layer(x.kind, x.window, x.chunk, False, x.experts, x.d_ff) for x in layers
-        ]
+        window, chunk, rope, moe, d_ff = (_value(data[key], at) for key in _PER_LAYER)
+        rope = bool(rope) and choice["position"] == "rope"
+        width = None if moe else d_ff
+        layers.append(Layer(at["kind"], window, chunk, rope, bool(moe), width))
+        if not moe and d_ff is None:
+            missing.append(f"layer {i}: its hidden width is not given")
     experts = None
     if any(layer.experts for layer in layers):
-        experts = _value(data["experts"], values)
+        given = {k: _given(f"experts.{k}", v, values, missing)
+                 for k, v in data["experts"].items()}  # fmt: skip
+        experts = given
         missing += _check_activation(experts, "activation", _EXPERT_ACTIVATIONS)
     ropes: dict[str, Rope] = {}
     mla = choice["mla"]
@@ -395,6 +401,23 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
         family=family, layers=tuple(layers), ropes=ropes, experts=experts, data=data,
         **choice,
     )  # fmt: skip
+
+
+def _given(key: str, text: Any, values: Mapping[str, Any], missing: list[str]) -> Any:
+    """A choice, or None with one line more in `missing` if its keys are not there."""
+    try:
+        value = _value(text, values)
+    except TypeError:  # arithmetic with None
+        value = None
+        missing.append(f"{key} is not given: it follows from {text[1:]}")
+    else:
+        parts = value if isinstance(value, dict) else {key: value}
+        missing += [
+            f"{name} is not given"
+            for name, part in parts.items()
+            if part is None and name not in _MAY_BE_NONE
+        ]
+    return value
 
 
 _KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
