@@ -315,3 +315,41 @@ def test_one_hidden_unit_for_each_device():
             empty="",
         ),
     )
+
+
+@check_explorer("shared-scale", {"one scale for": "a group of 4", "third column times": "10"})
+def test_a_loud_column_in_groups_of_four():
+    noise = torch.randn(4, 8, generator=torch.Generator().manual_seed(6))
+    x = np.round(noise.numpy(), 1)
+    x[:, 2] *= 10
+    codes = np.zeros((4, 8))
+    for row in range(4):
+        for start in (0, 4):
+            part = [float(v) for v in x[row, start : start + 4]]
+            step = max(abs(v) for v in part) / 7
+            codes[row, start : start + 4] = [round(v / step) for v in part]
+    gone = sum(codes[r, c] == 0 for r in range(4) for c in range(8) if c != 2)
+    lines = [f"row {n}" for n in range(1, 5)], [str(n) for n in range(1, 9)]
+    return Seen(
+        says(
+            "One scale for a group of {}, third column times {}: {} of the {} entries of the other "
+            "columns have the code {}. The largest is {}",
+            *(4, 10, int(gone), 28, 0, float(np.abs(x).max())),
+        ),
+        Grid(
+            "the numbers",
+            x,
+            *lines,
+            text=lambda v: f"{v:.1f}",
+            xlabel="column",
+            limits=(-300, 300),
+        ),
+        Grid(
+            "their codes of four bits",
+            codes,
+            *lines,
+            text=lambda v: f"{v:.0f}",
+            xlabel="column",
+            limits=(-7, 7),
+        ),
+    )
