@@ -38,7 +38,7 @@ def together(work: Callable[..., Any], size: int, *args: Any) -> list[Any]:
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            mp.start_processes(  # type: ignore[attr-defined]
+            mp.start_processes(  # type: ignore[attr-defined, no-untyped-call]
                 _one, (size, folder, work, args), nprocs=size, start_method=_method()
             )
         except ProcessRaisedException as failed:

@@ -842,7 +842,7 @@ def quantize(
         raise ValueError("x must be finite")
     size = x.abs()
     if group is not None:
-        top = size.reshape(*x.shape[:-1], -1, group).amax(-1)
+        top = size.reshape(*x.shape[:-1], x.shape[-1] // group, group).amax(-1)
     elif dim is not None:
         rest = [d for d in range(x.dim()) if d != dim % x.dim()]
         top = size.amax(rest, keepdim=True) if rest else size
@@ -909,7 +909,7 @@ def round_to_mx(x: Tensor, name: str = "e2m1", block: int = 32) -> Tensor:
         raise ValueError(
             f"block must divide the last dimension of {tuple(x.shape)}, got {block}"
         )
-    parts = x.reshape(*x.shape[:-1], -1, block)
+    parts = x.reshape(*x.shape[:-1], x.shape[-1] // block, block)
     top = parts.abs().amax(-1, keepdim=True)
     largest = math.floor(math.log2(FORMATS[name][2])) if name in FORMATS else 0
     power = (top.frexp().exponent - 1 - largest).clamp(-127, 127).to(x.dtype)
@@ -1044,7 +1044,7 @@ def shard(weight: Tensor, rank: int, size: int, dim: int) -> Tensor:
     Raises:
         ValueError: if the dimension is no multiple of `size`.
 
-    Source: Shoeybi et al. 2019, section 3; chapter on serving, eq-serve-columns.
+    Source: Shoeybi et al. 2019, section 3; chapter on serving, eq-serve-parts.
     """
     if weight.shape[dim] % size:
         raise ValueError(
@@ -1071,8 +1071,8 @@ def tensor_parallel(
         ValueError: if the heads or the hidden units cannot be shared out evenly, or the
             model has other sub-layers; the model is then as before.
 
-    Source: Shoeybi et al. 2019, section 3; chapter on serving, eq-serve-columns and
-    eq-serve-rows.
+    Source: Shoeybi et al. 2019, section 3; chapter on serving, eq-serve-parts
+    and eq-serve-reduced.
     """
     c, n = model.config, team.size
     if c.attention != "gqa" or not c.gated or c.out_bias or c.mlp_bias or c.qkv_bias:

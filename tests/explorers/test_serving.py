@@ -135,7 +135,7 @@ def test_free_places_are_taken_at_once():
     )
 
 
-@check_explorer("timeline", {"the server works in": "fixed batches", "passes": "10"})
+@check_explorer("timeline", {"the server works in": "fixed batches", "passes": "12"})
 def test_a_fixed_batch_waits_for_its_longest_text():
     cells = [
         [*lane((1, 3))[:9], *lane((5, 4))[:7]],
@@ -143,14 +143,14 @@ def test_a_fixed_batch_waits_for_its_longest_text():
         [*lane((3, 2))[:9], *lane((7, 2))[:7]],
         [*lane((4, 6))[:9], *lane((8, 5))[:7]],
     ]
-    idle = sum(row[:10].count(0) for row in cells)
+    idle = sum(row[:12].count(0) for row in cells)
     return Seen(
         says(
             "Fixed batches, {} passes: {} of {} texts are written, and {} places were empty. All "
             "are done after {} passes, and a text comes back after {} on average",
-            *(10, 4, 8, idle, 16, (4 * 9 + 4 * 16) / 8),
+            *(12, 5, 8, idle, 16, (4 * 9 + 4 * 16) / 8),
         ),
-        passes(cells, 10),
+        passes(cells, 12),
     )
 
 
@@ -228,7 +228,7 @@ def test_many_texts_and_a_draft_that_is_refused():
     assert max(gains) < 1
     return Seen(
         says(
-            "{} texts, {}% of the drafted tokens accepted: the best number is {}, with {} times "
+            "{} texts, {} of the drafted tokens accepted: the best number is {}, with {} times "
             "the speed, so drafting does not pay for any number. With {} it is {} times",
             *(256, 0.6, 1 + int(np.argmax(gains)), max(gains), 12, gains[-1]),
         ),
@@ -313,5 +313,43 @@ def test_one_hidden_unit_for_each_device():
             text=lambda x: f"{x:g}",
             limits=(-4, 8),
             empty="",
+        ),
+    )
+
+
+@check_explorer("shared-scale", {"one scale for": "a group of 4", "third column times": "10"})
+def test_a_loud_column_in_groups_of_four():
+    noise = torch.randn(4, 8, generator=torch.Generator().manual_seed(6))
+    x = np.round(noise.numpy(), 1)
+    x[:, 2] *= 10
+    codes = np.zeros((4, 8))
+    for row in range(4):
+        for start in (0, 4):
+            part = [float(v) for v in x[row, start : start + 4]]
+            step = max(abs(v) for v in part) / 7
+            codes[row, start : start + 4] = [round(v / step) for v in part]
+    gone = sum(codes[r, c] == 0 for r in range(4) for c in range(8) if c != 2)
+    lines = [f"row {n}" for n in range(1, 5)], [str(n) for n in range(1, 9)]
+    return Seen(
+        says(
+            "One scale for a group of {}, third column times {}: {} of the {} entries of the other "
+            "columns have the code {}. The largest is {}",
+            *(4, 10, int(gone), 28, 0, float(np.abs(x).max())),
+        ),
+        Grid(
+            "the numbers",
+            x,
+            *lines,
+            text=lambda v: f"{v:.1f}",
+            xlabel="column",
+            limits=(-300, 300),
+        ),
+        Grid(
+            "their codes of four bits",
+            codes,
+            *lines,
+            text=lambda v: f"{v:.0f}",
+            xlabel="column",
+            limits=(-7, 7),
         ),
     )

@@ -23,6 +23,7 @@ from transformer_parts import (
     normalization,
     residual,
     rope,
+    serving,
     softmax,
     tensors,
     transformer,
@@ -415,6 +416,8 @@ FUNCTIONS = [
         local_attention.merge_partials,
         lambda b, t: (draw(3, b, t, 4), draw(3, b, t)),
     ),
+    function("serving.round_to_format", lambda x: serving.round_to_format(x, "e4m3"), rows),
+    function("serving.round_to_mx", lambda x: serving.round_to_mx(x, block=4), rows),
     function("inside.previous_token_score", inside.previous_token_score, probs),
     function(
         "inside.induction_score",
@@ -454,6 +457,8 @@ ELSEWHERE = {
     "published_weights cache_numbers parameters token_flops",
     "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
     "SlowMemory",
+    "serving": "BlockPool PagedCache paged_forward Job Scheduler simulate Server speculative_accept "
+    "speculate Quantized quantize FORMATS QuantizedKVCache Team shard tensor_parallel pipeline_step",
     "kv_cache": "KVCache check_new check_cache_law kv_cache_bytes_per_token attention_intensity",
     "mla": "LatentCache mla_cache_elements mla_attention_flops",
     "decoder": "RopeScaling ModelConfig Cache generate from_pretrained_config load_hf_state_dict",

@@ -82,7 +82,7 @@ JOBS = number(
         ),
         WrongNumber(
             "one at a time",
-            "Two jobs run at once.",
+            "Two jobs run at once, so they do not wait for all that came before.",
             lambda: sum(itertools.accumulate(_JOBS)) / 4,
         ),
     ],

@@ -30,7 +30,9 @@ def _groups_with(
     size: Callable[[Tensor], Tensor] = torch.abs,
     most: Callable[[int], int] = lambda bits: 2 ** (bits - 1) - 1,
     nearest: Callable[[Tensor], Tensor] = torch.round,
-    grouped: Callable[[Tensor, int], Tensor] = lambda x, group: x.reshape(*x.shape[:-1], -1, group),
+    grouped: Callable[[Tensor, int], Tensor] = lambda x, group: x.reshape(
+        *x.shape[:-1], x.shape[-1] // group, group
+    ),
     zeros: bool = True,
     back: bool = True,
 ) -> Answer:
@@ -98,7 +100,9 @@ GROUPS = Exercise(
         WrongAnswer(
             "every n-th entry in a group",
             "A group is made of neighbours in the last dimension.",
-            _groups_with(grouped=lambda x, group: x.reshape(*x.shape[:-1], group, -1).mT),
+            _groups_with(
+                grouped=lambda x, group: x.reshape(*x.shape[:-1], group, x.shape[-1] // group).mT
+            ),
         ),
         WrongAnswer(
             "nan where a group is 0",
