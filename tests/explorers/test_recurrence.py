@@ -67,10 +67,7 @@ def test_three_corrections():
 def test_three_tokens_that_fade():
     left = [0.25, 0.5, 1.0]
     memory = [
-        [
-            sum(p * k[i] * v[j] for p, k, v in zip(left, KEYS, VALUES, strict=True))
-            for j in range(2)
-        ]
+        [sum(p * k[i] * v[j] for p, k, v in zip(left, KEYS, VALUES, strict=True)) for j in range(2)]
         for i in range(2)
     ]
     return seen_memory("fade by half, then add", 3, memory)

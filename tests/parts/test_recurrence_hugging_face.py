@@ -119,7 +119,8 @@ def both(family):
     assert {n: p.shape for n, p in ours.named_parameters()} == {
         n: p.shape for n, p in needed.items()
     }
-    ours.load_state_dict({n: p.detach() for n, p in needed.items()})
+    buffers = dict(ours.named_buffers())
+    ours.load_state_dict({n: p.detach() for n, p in needed.items()} | buffers)
     return theirs, ours
 
 

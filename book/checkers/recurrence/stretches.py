@@ -112,7 +112,7 @@ def _by_many_steps(write: Write, d: int) -> float:
 
 def _box(name: str) -> Case:
     write, d = MEMORIES[name]
-    return Case(name, lambda: (write, d), 1e-6, relative=True)
+    return Case(name, lambda: (write, d), 1e-8)
 
 
 HALF_LIFE = Exercise(
