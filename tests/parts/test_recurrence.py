@@ -119,7 +119,7 @@ def test_half_precision_is_computed_in_float32(dtype):
 
 
 def test_a_key_of_length_one_reads_its_value_after_a_whole_step():
-    q, k, v, start = rows(9)
+    _, k, v, start = rows(9)
     ones = torch.ones(2, 3, 9, dtype=torch.float64)
     out, _ = delta_rule(k, k, v, ones, state=start)
     assert (out - v).abs().max() < 1e-5  # l2_norm has 1e-6 in its root

@@ -114,7 +114,8 @@ CHUNKED = Exercise(
         ),
         WrongAnswer(
             "no fading inside the chunk",
-            "Inside the chunk, too, a product fades from the token that wrote to the one that reads.",
+            "Inside the chunk, too, a product fades from the token that wrote to the one that "
+            "reads.",
             _in_chunks(inside=lambda since: torch.ones_like(since @ since.T).tril()),
         ),
         WrongAnswer(
