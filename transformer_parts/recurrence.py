@@ -463,7 +463,9 @@ def causal_conv(
         )
     before = x.new_zeros(room) if before is None else before.to(x.dtype)
     longer = torch.cat([before, x], 1)
-    out = F.conv1d(longer.mT, weight, bias, groups=weight.shape[0]).mT
+    out = torch.zeros_like(x) if bias is None else bias.expand_as(x)
+    for back in range(weight.shape[-1]):
+        out = out + longer[:, back : back + x.shape[1]] * weight[:, 0, back]
     return out, longer[:, x.shape[1] :]
 
 
@@ -502,7 +504,7 @@ class LightningAttention(nn.Module):
         self.output_gate = nn.Linear(d_model, wide, bias=False)
         self.out_proj = nn.Linear(wide, d_model, bias=False)
         self.norm = RMSNorm(wide, eps)
-        self.rates = nn.Buffer(rates, persistent=False)
+        self.rates = nn.Buffer(rates)
 
     def forward(
         self,
@@ -591,9 +593,9 @@ class GatedDeltaNet(nn.Module):
         each = self.num_v_heads // self.num_k_heads
         widths = [self.head_k_dim, self.head_k_dim, *2 * [each * self.head_v_dim]]
         mixed = _per_head(self.in_proj_qkvz(x), self.num_k_heads)
-        q, k, v, z = (part.flatten(2) for part in torch.split(mixed, widths, -1))
+        q, k, v, z = (_rows(p.contiguous()) for p in torch.split(mixed, widths, -1))
         both = _per_head(self.in_proj_ba(x), self.num_k_heads)
-        b, a = (part.flatten(2) for part in both.chunk(2, -1))
+        b, a = both[..., :each].flatten(2), both[..., each:].flatten(2)
         mixed, conv = causal_conv(
             torch.cat([q, k, v], -1), self.conv1d.weight, None, state and state.conv
         )
@@ -780,6 +782,11 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 def _per_head(x: Tensor, heads: int) -> Tensor:
     """From (B, T, H * d) to (B, T, H, d)."""
     return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """From (B, T, H, d) to (B, T, H * d)."""
+    return x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
 
 
 def _positive(**sizes: int) -> None:

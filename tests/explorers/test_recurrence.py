@@ -67,10 +67,7 @@ def test_three_corrections():
 def test_three_tokens_that_fade():
     left = [0.25, 0.5, 1.0]
     memory = [
-        [
-            sum(p * k[i] * v[j] for p, k, v in zip(left, KEYS, VALUES, strict=True))
-            for j in range(2)
-        ]
+        [sum(p * k[i] * v[j] for p, k, v in zip(left, KEYS, VALUES, strict=True)) for j in range(2)]
         for i in range(2)
     ]
     return seen_memory("fade by half, then add", 3, memory)
@@ -142,7 +139,10 @@ def test_a_step_that_is_too_long():
 @check_explorer("tree-explorer", {"level": "down to pairs"})
 def test_the_tree_before_the_last_level():
     x = [8, 4, 2, 6, 1, 5, 3, 7]
-    added = lambda first, last: sum(x[n] / 2 ** (last - n) for n in range(first, last + 1))
+
+    def added(first, last):
+        return sum(x[n] / 2 ** (last - n) for n in range(first, last + 1))
+
     cells = np.full((7, 8), math.nan)
     cells[0] = x
     for end in (1, 3, 5, 7):

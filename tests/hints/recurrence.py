@@ -14,5 +14,7 @@ def what_a_key_reads():
 
 
 ENTRIES: Entries = {
-    ("ex-rec-delta", "k[..., None, :] @ S"): Code(what_a_key_reads, ("k @ S", "S @ k[..., :, None]")),
+    ("ex-rec-delta", "k[..., None, :] @ S"): Code(
+        what_a_key_reads, ("k @ S", "S @ k[..., :, None]")
+    ),
 }

@@ -119,7 +119,7 @@ def test_half_precision_is_computed_in_float32(dtype):
 
 
 def test_a_key_of_length_one_reads_its_value_after_a_whole_step():
-    q, k, v, start = rows(9)
+    _, k, v, start = rows(9)
     ones = torch.ones(2, 3, 9, dtype=torch.float64)
     out, _ = delta_rule(k, k, v, ones, state=start)
     assert (out - v).abs().max() < 1e-5  # l2_norm has 1e-6 in its root
@@ -247,7 +247,7 @@ def test_a_layer_in_bfloat16_and_on_no_device(name):
         half, state = layer.bfloat16()(x.bfloat16())
         assert half.dtype == torch.bfloat16
         assert (state if name == "lightning" else state.memory).dtype == torch.float32
-        assert (half.float() - want).abs().max() < 0.05 * want.abs().max() + 0.02
+        assert (half.float() - want).norm() < 0.15 * want.norm()
         assert layer.to("meta")(x.bfloat16().to("meta"))[0].shape == x.shape
 
 

@@ -1,9 +1,9 @@
-"""Five published layers, with random weights: ours against theirs, values and gradients, in float64.
+"""Published layers with random weights: ours against theirs, values and gradients, in float64.
 
-Theirs go through float32 on the way (`.float()`, `.to(torch.float32)`), which would hide all that is
-smaller than 1e-7, so `InDouble` switches these detours off while their layer runs;
-`test_the_detour_is_switched_off` shows that it does. Without `transformers` the file is skipped, see
-`tests/hugging_face.py`.
+Theirs go through float32 on the way (`.float()`, `.to(torch.float32)`), which would hide all that
+is smaller than 1e-7, so `InDouble` switches these detours off while their layer runs;
+`test_the_detour_is_switched_off` shows that it does. Without `transformers` the file is skipped,
+see `tests/hugging_face.py`.
 """
 
 import importlib
@@ -64,6 +64,10 @@ def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+def heads(x):
+    return x.transpose(1, 2)
+
+
 def modeling(family):
     return importlib.import_module(f"transformers.models.{family}.modeling_{family}")
 
@@ -115,11 +119,12 @@ def both(family):
     theirs, ours = (layer.double() for layer in LAYERS[family]())
     for seed, p in enumerate(theirs.parameters()):
         p.data.copy_(0.5 * draw(*p.shape, seed=seed))
-    needed = {name: p for name, p in theirs.named_parameters()}
+    needed = dict(theirs.named_parameters())
     assert {n: p.shape for n, p in ours.named_parameters()} == {
         n: p.shape for n, p in needed.items()
     }
-    ours.load_state_dict({n: p.detach() for n, p in needed.items()})
+    buffers = dict(ours.named_buffers())
+    ours.load_state_dict({n: p.detach() for n, p in needed.items()} | buffers)
     return theirs, ours
 
 
@@ -196,7 +201,6 @@ def test_both_paths_of_the_delta_rule(family, name):
             q, k, v, g=g, beta=beta, initial_state=state, output_final_state=True,
             use_qk_l2norm_in_kernel=True,
         )  # fmt: skip
-    heads = lambda x: x.transpose(1, 2)
     have, memory = delta_rule(
         l2_norm(heads(q)) / 2, l2_norm(heads(k)), heads(v), heads(beta), heads(g), state
     )
@@ -234,7 +238,6 @@ def test_mamba2s_scan_is_linear_attention_with_a_decay():
         want, end = theirs(
             x, dt, a, b, c, chunk_size=8, initial_states=start, return_final_states=True
         )
-    heads = lambda s: s.transpose(1, 2)
     have, memory = linear_attention(
         heads(c).repeat_interleave(2, 1), heads(b).repeat_interleave(2, 1),
         heads(x * dt[..., None]), heads(dt * a), start.mT, chunk_size=6,

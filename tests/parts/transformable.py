@@ -21,6 +21,7 @@ from transformer_parts import (
     long_context,
     mla,
     normalization,
+    recurrence,
     residual,
     rope,
     serving,
@@ -52,6 +53,17 @@ class Function(nn.Module):
 
     def forward(self, *args):
         return self.function(*args)
+
+
+class First(nn.Module):
+    """The output alone of a module that also returns what it keeps."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)[0]
 
 
 def function(name, call, inputs, **more):
@@ -129,6 +141,9 @@ def mixture(**options):
     return lambda: experts.MixtureOfExperts(experts.Router(8, 4, 2), 12, **options)
 
 
+UNROLLED = {"export": "no: its loop over the chunks is written out for one length"}
+
+
 def norm_inputs(b, t):
     return draw(b, t, 8), draw(b, t, 8), draw(8)
 
@@ -198,6 +213,30 @@ MODULES = [
         "mla.MultiHeadLatentAttention",
         lambda: mla.MultiHeadLatentAttention(8, 2, 4, 4, 4, 6, 4),
         turned,
+    ),
+    Part(
+        "recurrence.LightningAttention",
+        lambda: First(recurrence.LightningAttention(8, 2, 3, torch.tensor([0.5, 0.1]))),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "recurrence.GatedDeltaNet",
+        lambda: First(recurrence.GatedDeltaNet(8, 1, 2, 3, 4)),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "recurrence.KimiDeltaAttention",
+        lambda: First(recurrence.KimiDeltaAttention(8, 2, 3)),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "recurrence.Mamba2",
+        lambda: First(recurrence.Mamba2(8, 3, 2, 4)),
+        rows,
+        cannot=UNROLLED,
     ),
     Part("experts.Router", lambda: experts.Router(8, 4, 2), rows),
     Part(
@@ -418,6 +457,36 @@ FUNCTIONS = [
     ),
     function("serving.round_to_format", lambda x: serving.round_to_format(x, "e4m3"), rows),
     function("serving.round_to_mx", lambda x: serving.round_to_mx(x, block=4), rows),
+    function(
+        "recurrence.linear_attention",
+        lambda q, k, v: recurrence.linear_attention(q, k, v, -q[..., 0].abs())[0],
+        qkv,
+        cannot=UNROLLED,
+    ),
+    function(
+        "recurrence.delta_rule",
+        lambda q, k, v: recurrence.delta_rule(q, k, v, q[..., 0].sigmoid())[0],
+        qkv,
+        cannot=UNROLLED,
+    ),
+    function("recurrence.l2_norm", recurrence.l2_norm, rows),
+    function(
+        "recurrence.selective_scan",
+        lambda u, d, a, b, c: recurrence.selective_scan(u, d, a, b, c)[0],
+        lambda b, t: (
+            draw(b, t, 4),
+            draw(b, t, 4).exp(),
+            -draw(4, 3).exp(),
+            draw(b, t, 3),
+            draw(b, t, 3),
+        ),
+        cannot=UNROLLED,
+    ),
+    function(
+        "recurrence.causal_conv",
+        lambda x, w: recurrence.causal_conv(x, w)[0],
+        lambda b, t: (draw(b, t, 8), draw(8, 1, 3)),
+    ),
     function("inside.previous_token_score", inside.previous_token_score, probs),
     function(
         "inside.induction_score",
@@ -459,6 +528,7 @@ ELSEWHERE = {
     "SlowMemory",
     "serving": "BlockPool PagedCache paged_forward Job Scheduler simulate Server speculative_accept "
     "speculate Quantized quantize FORMATS QuantizedKVCache Team shard tensor_parallel pipeline_step",
+    "recurrence": "LayerState associative_scan affine",
     "kv_cache": "KVCache check_new check_cache_law kv_cache_bytes_per_token attention_intensity",
     "mla": "LatentCache mla_cache_elements mla_attention_flops",
     "decoder": "RopeScaling ModelConfig Cache generate from_pretrained_config load_hf_state_dict",

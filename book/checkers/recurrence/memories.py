@@ -87,7 +87,7 @@ CHUNKED = Exercise(
         _chunk_case("a chunk larger than the text", 5, 8),
         _chunk_case("chunks of one token", 7, 1),
         _chunk_case("no fading", 9, 2, fade=0.0),
-        _chunk_case("a memory that fades fast", 12, 5, fade=4.0),
+        _chunk_case("a memory that fades at once", 12, 5, fade=400.0),
         _chunk_case("a long text", 300, 32, fade=0.02),
     ),
     wrong=(
@@ -114,7 +114,8 @@ CHUNKED = Exercise(
         ),
         WrongAnswer(
             "no fading inside the chunk",
-            "Inside the chunk, too, a product fades from the token that wrote to the one that reads.",
+            "Inside the chunk, too, a product fades from the token that wrote to the one that "
+            "reads.",
             _in_chunks(inside=lambda since: torch.ones_like(since @ since.T).tril()),
         ),
         WrongAnswer(

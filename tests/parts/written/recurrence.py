@@ -152,7 +152,7 @@ def earlier_last(A1, B1, A2, B2):
 
 
 WRONG = [
-    Wrong("recurrence.half_life", "whole tokens", by_counting),
+    Wrong("recurrence.half_life", "whole tokens", by_counting, "rounded up"),
     Wrong("recurrence.half_life", "another token in between", with_a_random_second_token),
     Wrong("recurrence.half_life", "as if it fell along a line", to_base_two_of_nothing),
     Wrong("recurrence.chunked", "the whole table", the_whole_table,
