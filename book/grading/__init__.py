@@ -12,7 +12,7 @@ The files, by what they do:
 - who handed in what: `submissions`, `archives`, `names`, `roster`, `late`;
 - the trusted side: `server`, `judge` (the tests), `stages` (the student's cells), `reasons` (what a
   student is told), `remarks`, `limits`, `memory` and `groups`, `notebooks`, `prints`;
-- the student's side: `sandbox` starts it, `student` is it, `confine` shuts it in, `seen` watches it;
+- the student's side: `sandbox` starts it, `student` is it, `confine` confines it, `seen` watches;
 - between the two: `border`, `channel`, `values`, `packing`, `remote`;
 - what is made of the rows: `feedback`, `hand`, `stats`, `platforms`;
 - elsewhere: `release`, `check`, `leaks`, `github`, `gradescope`, `nbgrader`, `bench`.
