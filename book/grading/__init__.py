@@ -5,6 +5,18 @@ A test cell calls `require`, which is all that an assignment needs of this packa
     from book.grading import require
     require("normalization.rms_norm", rms_norm)
 
+The files, by what they do:
+
+- the command: `__main__`, `running` (one run of `grade`), `engine` (the grading process, as its
+  parent sees it), `journal` (finished rows);
+- who handed in what: `submissions`, `archives`, `names`, `roster`, `late`;
+- the trusted side: `server`, `judge` (the tests), `stages` (the student's cells), `reasons` (what a
+  student is told), `remarks`, `limits`, `memory` and `groups`, `notebooks`, `prints`;
+- the student's side: `sandbox` starts it, `student` is it, `confine` confines it, `seen` watches;
+- between the two: `border`, `channel`, `values`, `packing`, `remote`;
+- what is made of the rows: `feedback`, `hand`, `stats`, `platforms`;
+- elsewhere: `release`, `check`, `leaks`, `github`, `gradescope`, `nbgrader`, `bench`.
+
 This module imports nothing, because the process that starts the graders must start at once.
 """
 
