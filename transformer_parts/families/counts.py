@@ -9,6 +9,8 @@ from transformer_parts.families.plan import Plan
 
 __all__ = ["cache_numbers", "parameters", "token_flops"]
 
+# From notebooks/22_families.ipynb#how-a-choice-shows-in-the-numbers
+
 
 def _names(plan: Plan) -> dict[str, torch.Size]:
     with torch.device("meta"):

@@ -45,6 +45,8 @@ __all__ = [
     "greedy",
 ]
 
+# From notebooks/22_families.ipynb#the-plain-version
+
 _Cache = list[Any]
 
 # --- Parts that no other chapter needed -----------------------------------------------
