@@ -12,6 +12,7 @@ __all__ = ["cache_numbers", "parameters", "token_flops"]
 # From notebooks/22_families.ipynb#how-a-choice-shows-in-the-numbers
 
 
+# From notebooks/22_families.ipynb#what-it-costs
 def _names(plan: Plan) -> dict[str, torch.Size]:
     with torch.device("meta"):
         model = FamilyDecoder(plan)
