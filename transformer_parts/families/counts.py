@@ -9,8 +9,6 @@ from transformer_parts.families.plan import Plan
 
 __all__ = ["cache_numbers", "parameters", "token_flops"]
 
-# From notebooks/22_families.ipynb#how-a-choice-shows-in-the-numbers
-
 
 # From notebooks/22_families.ipynb#what-it-costs
 def _names(plan: Plan) -> dict[str, torch.Size]:

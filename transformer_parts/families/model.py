@@ -52,7 +52,6 @@ _Cache = list[Any]
 # --- Parts that no other chapter needed -----------------------------------------------
 
 
-# From notebooks/22_families.ipynb#the-plain-version
 class XIELU(nn.Module):
     """Apertus's activation: a parabola above 0, and below it a bent exponential.
 

@@ -28,8 +28,6 @@ __all__ = [
 ]
 
 # From notebooks/22_families.ipynb#a-family-in-a-dozen-lines
-
-# From notebooks/22_families.ipynb#a-family-in-a-dozen-lines
 _DATA = tomllib.loads(
     (Path(__file__).parent / "families.toml").read_text(encoding="utf-8")
 )

@@ -17,8 +17,6 @@ from transformer_parts.rope import convert_rope_layout
 
 __all__ = ["load_weights", "published_weights"]
 
-# From notebooks/22_families.ipynb#weights-that-load-and-are-wrong
-
 
 # From notebooks/22_families.ipynb#weights-that-load-and-are-wrong
 class _Piece(NamedTuple):
