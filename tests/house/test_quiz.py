@@ -65,7 +65,7 @@ def test_the_page_shows_each_statement_with_its_answer_in_a_fold_out():
         assert f"**{number}.** {one.statement}" in text
         assert f"**{one.answer}.** {one.why}" in text
     assert text.count("{dropdown} Answer") == 67
-    assert text.count("tp-quiz tp-true") == 32
+    assert text.count("tp-quiz tp-true") == 34
     assert text.count("\n## ") + 1 == len(chapters())
 
 
