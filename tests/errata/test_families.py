@@ -37,7 +37,8 @@ def test_e148_every_tensor_fits_and_the_model_is_wrong():
 
 def test_e149_the_same_lines_make_two_models():
     lines = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 1,
-             "num_attention_heads": 2, "intermediate_size": 24}  # fmt: skip
+             "num_attention_heads": 2, "intermediate_size": 24,
+             "max_position_embeddings": 32}  # fmt: skip
     names = {
         family: {n for n, _ in assemble({"model_type": family, **lines}).named_parameters()}
         for family in ("llama", "qwen2")

@@ -1,7 +1,6 @@
 """The explorers on families: drawings by hand, counts from the facts, lines from the data."""
 
 import tomllib
-from collections import Counter
 
 import torch
 
@@ -33,7 +32,7 @@ COHERE = {
 }  # fmt: skip
 
 
-def drawn(title, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
+def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
     """The shapes of one side; `lit` are the boxes that are filled."""
 
     def box(x, y, w, h, text, name, shown=True):
@@ -46,14 +45,15 @@ def drawn(title, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
     entry = 3.0 if "attn_in" in norms else 5.4
     second = 11.1 if "ffn_in" in norms else 13.0
     shapes = {
+        "name": Text(4.9, 21.9, name, strong=True),
         "stream": Arrow(0.8, 1.4, 0.8, 18.2),
         "to attention": Arrow(0.8, entry, 1.9, entry),
         "to units": Arrow(0.8, second, 1.9, second, shown=not parallel),
         "one norm for both": Curve(
             [9.6, 9.9, 9.9, 9.6], [3.0, 3.0, 13.0, 13.0], shown=parallel, dash=True
         ),
-        "from attention": Arrow(1.9, 8.0, 0.95, 8.9),
-        "from units": Arrow(1.9, 15.5, 0.95, 16.3),
+        "from attention": Arrow(1.9, 6.8, 0.95, 8.9),
+        "from units": Arrow(1.9, 14.3, 0.95, 16.3),
         "first sum": Dot(0.8, 8.9),
         "second sum": Dot(0.8, 16.3),
         "embedding": box(0.2, 0.2, 9.4, 1.2, said["embedding"], "embedding"),
@@ -72,7 +72,7 @@ def drawn(title, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
     for place, y in places.items():
         left = 0.3 if place.endswith("sum") else 1.9
         shapes[place] = box(left, y, 9.6 - left, 1.0, said["norm"], "norm", shown=place in norms)
-    return Scene(title, shapes, xlim=(0, 10.1), ylim=(0, 21.2), height=400, equal=False)
+    return Scene(title, shapes, xlim=(0, 10.1), ylim=(0, 22.6), height=420, equal=False)
 
 
 def numbers(first, second):
@@ -84,7 +84,7 @@ def numbers(first, second):
          "GFLOPs for a token"],
         ["first", "second"],
         text=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}",
-        limits=(0, 1000),
+        limits=(0, 700),
     )  # fmt: skip
 
 
@@ -123,8 +123,8 @@ def test_gpt2_and_mistral_differ_nearly_everywhere():
             "against {} GB of cache",
             2, 7, 9, one[0] / 1e9, other[0] / 1e9, one[2] / 1e9, other[2] / 1e9,
         ),
-        drawn("the first", GPT2, lit),
-        drawn("the second", MISTRAL, lit),
+        drawn("the first", "GPT-2", GPT2, lit),
+        drawn("the second", "Mistral", MISTRAL, lit),
         numbers(one, other),
     )  # fmt: skip
 
@@ -139,8 +139,8 @@ def test_a_parallel_block_has_one_norm_for_both_branches():
             "what attention sees, head. {} against {} billion parameters; {} against {} GB",
             5, 9, one[0] / 1e9, other[0] / 1e9, one[2] / 1e9, other[2] / 1e9,
         ),
-        drawn("the first", COHERE, lit, norms=("attn_in",), parallel=True),
-        drawn("the second", MISTRAL, lit),
+        drawn("the first", "Cohere", COHERE, lit, norms=("attn_in",), parallel=True),
+        drawn("the second", "Mistral", MISTRAL, lit),
         numbers(one, other),
     )  # fmt: skip
 
@@ -162,7 +162,8 @@ def merged(data, name):
 def flat(choices):
     """Choices by name, without the names and the layout of tensors."""
     layout = {"names", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
-              "interleaved_experts", "fused_gate", "experts_weight", "experts_bias"}  # fmt: skip
+              "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
+              "experts_bias", "sizes", "keys", "absent", "unsupported"}  # fmt: skip
     made = {}
     for key, value in choices.items():
         if isinstance(value, dict) and key not in layout:
@@ -270,29 +271,21 @@ def test_the_families_with_a_norm_of_queries_and_keys_until_2024():
     of_years = [family for family in rows if year(family) in (2023, 2024)]
     good = [f for f in of_years if plan_of(f).qk_norm is not None]
     assert {"persimmon", "olmo2", "olmoe"} <= set(good)
-    coded, texts = [], {}
-    for k, column in enumerate(COLUMNS):
-        count = Counter(row[column] for row in rows.values())
-        ranked = sorted(count, key=lambda word, c=count: (-c[word], word))
-        texts |= {(r, k): word for r, word in enumerate(ranked)}
-        coded.append([ranked.index(row[column]) + k / 100 for row in rows.values()])
-    seen = [
-        [column[i] if family in good else torch.nan for column in coded]
-        for i, family in enumerate(rows)
-    ]
+    top = 15 * len(rows) + 12
+    cells = {"family": [label(f) for f in good], "year": [f"{year(f)}" for f in good]}
+    cells |= {c: [rows[f][c] for f in good] for c in COLUMNS}
+    left = (4, 138, 182, 226, 284, 336, 400, 446, 508, 572, 632)
+    middle = top - 15 - 15 * (len(good) - 1) / 2
+    shapes = {
+        name: Text(x, middle, "\n".join(column), anchor="start", small=True)
+        for x, (name, column) in zip(left, cells.items(), strict=True)
+    }
     return Seen(
         says(
             "QK-norm, {} and {}: {} of {} families, {} %",
             2023, 2024, len(good), len(of_years), 100 * len(good) / len(of_years),
         ),
-        Grid(
-            "families and parts; the paler, the more usual",
-            torch.tensor(seen),
-            [f"{label(f)}, {year(f)}" for f in rows],
-            COLUMNS,
-            text=lambda v: texts[int(v), round(100 * (v % 1))],
-            limits=(0, 8),
-        ),
+        Scene("families and parts, the oldest first", shapes, xlim=(0, 690), ylim=(0, top + 20)),
     )  # fmt: skip
 
 

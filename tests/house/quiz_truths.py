@@ -638,7 +638,7 @@ def _() -> bool:
 
 
 FAMILY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
-          "intermediate_size": 24}  # fmt: skip
+          "intermediate_size": 24, "max_position_embeddings": 32}  # fmt: skip
 
 
 def of_family(family: str, **changes: object) -> families.FamilyDecoder:

@@ -64,8 +64,8 @@ def test_the_page_shows_each_statement_with_its_answer_in_a_fold_out():
     for number, one in enumerate(STATEMENTS.values(), 1):
         assert f"**{number}.** {one.statement}" in text
         assert f"**{one.answer}.** {one.why}" in text
-    assert text.count("{dropdown} Answer") == 67
-    assert text.count("tp-quiz tp-true") == 33
+    assert text.count("{dropdown} Answer") == 73
+    assert text.count("tp-quiz tp-true") == 36
     assert text.count("\n## ") + 1 == len(chapters())
 
 

@@ -270,7 +270,6 @@ MODULES += [
     ),
     Part("families.FamilyBlock", lambda: families.FamilyBlock(_GEMMA, _GEMMA.layers[0]), turned),
     Part("families.FamilyDecoder", family("llama"), tokens),
-    Part("families.FamilyDecoder, capped", lambda: families.FamilyDecoder(_GEMMA), tokens),
 ]
 
 _ACTIVATIONS = [

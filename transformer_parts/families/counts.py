@@ -10,6 +10,7 @@ from transformer_parts.families.plan import Plan
 __all__ = ["cache_numbers", "parameters", "token_flops"]
 
 
+# From notebooks/22_families.ipynb#what-it-costs
 def _names(plan: Plan) -> dict[str, torch.Size]:
     with torch.device("meta"):
         model = FamilyDecoder(plan)

@@ -45,6 +45,8 @@ __all__ = [
     "greedy",
 ]
 
+# From notebooks/22_families.ipynb#the-plain-version
+
 _Cache = list[Any]
 
 # --- Parts that no other chapter needed -----------------------------------------------
@@ -159,7 +161,8 @@ class FamilyAttention(nn.Module):
     def __init__(self, plan: Plan, layer: Layer) -> None:
         super().__init__()
         p = self.plan = plan
-        self.rotates = layer.rope
+        if p.sinks and (p.attn_cap is not None or p.position == "alibi"):
+            raise ValueError("sinks go with neither a cap on the scores nor ALiBi")
         q, kv = p.num_heads * p.head_dim, p.num_kv_heads * p.head_dim
         self.q_proj = nn.Linear(p.d_model, q, bias=p.qkv_bias)
         self.k_proj = nn.Linear(p.d_model, kv, bias=p.qkv_bias)
@@ -263,7 +266,13 @@ class FamilyAttention(nn.Module):
         rows = p.attn_scale * q.reshape(b, groups, -1, d)
         scores = soft_cap(rows @ k.mT, p.attn_cap or 1.0)
         if mask is not None:
-            scores = scores.view(b, groups, -1, t, s).masked_fill(~mask, -torch.inf)
+            if mask.dtype == torch.bool:
+                mask = torch.zeros_like(mask, dtype=q.dtype).masked_fill(
+                    ~mask, -torch.inf
+                )
+            if mask.dim() == 3:  # one for each head: ALiBi
+                mask = mask.view(groups, -1, t, s)
+            scores = scores.view(b, groups, -1, t, s) + mask
         weights = scores.softmax(-1).view(b, groups, -1, s)
         return (weights @ v).view(b, heads, t, d)
 
@@ -297,6 +306,11 @@ def _mixture(p: Plan) -> MixtureOfExperts:
 def _attention(p: Plan, layer: Layer) -> nn.Module:
     if p.mla is None:
         return FamilyAttention(p, layer)
+    extra = (p.attn_cap, p.clip, p.temperature, p.qk_norm, p.sinks or None)
+    if any(option is not None for option in extra):
+        raise ValueError(
+            "latent attention has no cap, clip, temperature, sinks or norm of its heads"
+        )
     scaling = p.ropes[layer.kind].scaling if layer.rope else None
     scale = p.attn_scale
     if scaling is not None and scaling.mscale_all_dim:

@@ -27,6 +27,7 @@ __all__ = [
     "read_plan",
 ]
 
+# From notebooks/22_families.ipynb#a-family-in-a-dozen-lines
 _DATA = tomllib.loads(
     (Path(__file__).parent / "families.toml").read_text(encoding="utf-8")
 )

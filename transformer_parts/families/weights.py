@@ -18,6 +18,7 @@ from transformer_parts.rope import convert_rope_layout
 __all__ = ["load_weights", "published_weights"]
 
 
+# From notebooks/22_families.ipynb#weights-that-load-and-are-wrong
 class _Piece(NamedTuple):
     """Where a part of one of our tensors stands in a published one.
 
