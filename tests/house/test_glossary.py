@@ -207,6 +207,7 @@ OTHERWISE = {
     ("learning rate", "warm-up"),  # 学习率预热: the warm-up of the learning rate
     ("token(?!iz)", "vocabulary"),
     ("gate", "SwiGLU"),
+    ("stream", "pipeline parallel"),  # 流水线: an assembly line
     # The field calls it an encoding in Chinese.
     ("encod(er|ing)|UTF-8", "rotary position embedding"),
     ("embedding", "rotary position embedding"),
