@@ -153,6 +153,7 @@ PAIRS = {
     r"head": "头",
     r"mask": "掩码",
     r"bias|ALiBi": "偏",
+    r"linear|LU\b|ALiBi": "线性",
     r"connection": "连接",
     r"stream": "流",
     r"\bposition": "位置",
