@@ -143,7 +143,7 @@ def test_the_time_of_a_chapter_is_what_it_says_with_all_its_exercises():
 def test_the_work_of_a_week_is_that_of_its_chapters_and_its_assignments():
     sums = []
     for _, chapters, _, assignments, work in rows_of("A course in twelve weeks", 5):
-        reading = sum(hours(n) for n in re.findall(r"\d+", chapters))
+        reading = sum(hours(n) for n in re.findall(r"\d+", read_in_it))
         names = re.findall(r"`([a-z-]+)`", re.sub(r" or `[a-z-]+`", "", assignments))
         assigned = sum(map(hours_of_assignment, names))
         expected = rounded(reading) + (f" + {rounded(assigned)}" if names else "")
@@ -170,9 +170,9 @@ def hours_of_two(number, titles):
 def test_the_work_of_the_short_course_is_reading_two_exercises_a_chapter_and_an_assignment():
     titles = {row[0]: row[3] for row in rows_of("What each chapter needs", 5)}
     weeks = []
-    for _, chapters, assignments, _ in rows_of("A course in four weeks", 4):
+    for _, read_in_it, assignments, _ in rows_of("A course in four weeks", 4):
         names = re.findall(r"`([a-z-]+)`", re.sub(r" or `[a-z-]+`", "", assignments))
-        reading = sum(hours_of_two(n, titles[n]) for n in re.findall(r"\d+", chapters))
+        reading = sum(hours_of_two(n, titles[n]) for n in re.findall(r"\d+", read_in_it))
         weeks.append(reading + sum(map(hours_of_assignment, names)))
     words = ["seven", "eight", "nine", "ten"]
     assert f"about {words[round(sum(weeks) / 4) - 7]} hours of own work a week: reading" in GUIDE

@@ -667,6 +667,8 @@ def _() -> bool:
         sizes = [parameters(families.FamilyDecoder(plan)) for plan in plans]
     kept = [families.cache_numbers(plan, 8192) for plan in plans]
     return abs(sizes[0] / sizes[1] - 1) < 0.1 and kept[0] == 8 * kept[1]
+
+
 # ---- 23 serving
 
 
@@ -700,6 +702,8 @@ def _() -> bool:
     kept = quantize(matrix, 4, dim=0).dequantize() != 0
     kept[:, 5] = False
     return kept.double().mean().item() > 0.5
+
+
 # ---- 24 recurrence
 
 

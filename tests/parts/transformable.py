@@ -525,8 +525,9 @@ ELSEWHERE = {
     "published_weights cache_numbers parameters token_flops",
     "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
     "SlowMemory",
-    "serving": "BlockPool PagedCache paged_forward Job Scheduler simulate Server speculative_accept "
-    "speculate Quantized quantize FORMATS QuantizedKVCache Team shard tensor_parallel pipeline_step",
+    "serving": "BlockPool PagedCache paged_forward Job Scheduler simulate Server "
+    "speculative_accept speculate Quantized quantize FORMATS QuantizedKVCache Team shard "
+    "tensor_parallel pipeline_step",
     "recurrence": "LayerState associative_scan affine",
     "kv_cache": "KVCache check_new check_cache_law kv_cache_bytes_per_token attention_intensity",
     "mla": "LatentCache mla_cache_elements mla_attention_flops",
