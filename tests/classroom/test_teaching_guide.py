@@ -142,12 +142,12 @@ def test_the_time_of_a_chapter_is_what_it_says_with_all_its_exercises():
 
 def test_the_work_of_a_week_is_that_of_its_chapters_and_its_assignments():
     sums = []
-    for _, chapters, _, assignments, work in rows_of("A course in twelve weeks", 5):
+    for _, read_in_it, _, assignments, work in rows_of("A course in twelve weeks", 5):
         reading = sum(hours(n) for n in re.findall(r"\d+", read_in_it))
         names = re.findall(r"`([a-z-]+)`", re.sub(r" or `[a-z-]+`", "", assignments))
         assigned = sum(map(hours_of_assignment, names))
         expected = rounded(reading) + (f" + {rounded(assigned)}" if names else "")
-        assert work == expected, chapters
+        assert work == expected, read_in_it
         sums.append(reading + assigned)
     words = ["five", "six", "seven", "eight", "nine", "ten"]
     mean, most = (words[round(n) - 5] for n in (sum(sums) / len(sums), max(sums)))
