@@ -14,4 +14,5 @@ Each module here does one thing:
 `redraw`      draw the stored pictures anew, without running a cell
 `weave`       collect the cells tagged `export` into `transformer_parts`
 `sphinx_ext`  the website
+`colab`       notebooks that fetch the book where it is not installed
 """

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book import bench_experts
+from book import bench_experts, bench_families
 from transformer_parts.decoder import (
     DecoderBlock,
     DecoderOnlyTransformer,
@@ -439,7 +439,7 @@ def run(quick: bool = False, compiled: bool = True, decode: bool = True) -> dict
     Args:
         quick: small sizes and few rounds; shows that all runs, and says little about speed.
         compiled: with torch.compile, if there is a C++ compiler.
-        decode: with the comparisons with Hugging Face: decoding, and layers of experts.
+        decode: with the comparisons with Hugging Face: decoding, experts, families.
     """
     size = Size(batch=2, length=64, d_model=64, num_heads=4, num_kv_heads=2, d_ff=128)
     size = size if quick else Size()
@@ -452,6 +452,9 @@ def run(quick: bool = False, compiled: bool = True, decode: bool = True) -> dict
         result["decoding"] = decoding(8 if quick else 128, 3 if quick else 7)
         result["experts"] = bench_experts.against_hugging_face(
             alternate, *((3, 32, 32) if quick else (7, 512, 256))
+        )
+        result["families"] = bench_families.against_hugging_face(
+            alternate, *((3, 16, 32, 4) if quick else (7, 128, 256, 48))
         )
     return result
 
@@ -493,6 +496,8 @@ def report(result: Mapping[str, Any]) -> str:
             )
     if "experts" in result:
         lines += bench_experts.report(result["experts"])
+    if "families" in result:
+        lines += bench_families.report(result["families"])
     return "\n".join(lines)
 
 

@@ -137,7 +137,16 @@ def as_markdown(path: Path = FILE) -> str:
     }
     models, papers, rest = groups.values()
     for one in load(path).values():
-        sizes = {"d_model", "num_layers", "d_ff", "num_heads", "parameters"} & set(one.values)
+        sizes = {
+            "d_model",
+            "num_layers",
+            "d_ff",
+            "num_heads",
+            "parameters",
+            "hidden_size",
+            "n_embd",
+        }
+        sizes &= set(one.values)
         group = models if sizes else rest if one.source.startswith("https:") else papers
         group.append(one)
     parts = []

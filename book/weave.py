@@ -3,6 +3,7 @@
 `python -m book.weave` writes `transformer_parts/<topic>.py` from `notebooks/NN_<topic>.ipynb`.
 `python -m book.weave --check` writes nothing and fails if a module is not what its notebook says.
 So a part is written once: the code on the page is the code that is imported, tested and graded.
+A chapter whose module is a folder, `transformer_parts/<topic>/`, has it written by hand.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def stale(notebooks: Path = NOTEBOOKS, target: Path = PACKAGE, *, write: bool = 
     """The files of `target` that differ from what `notebooks` say; written anew if `write`."""
     texts = {topic(path): weave(path) for path in chapters(notebooks)}
     woven = {name: text for name, text in texts.items() if text is not None}
-    files = {"__init__.py": package(woven), **{f"{name}.py": text for name, text in woven.items()}}
+    listed = {name: text or _package(target / name) for name, text in texts.items()}
+    names = {name: text for name, text in listed.items() if text is not None}
+    files = {"__init__.py": package(names), **{f"{name}.py": text for name, text in woven.items()}}
     wrong = [n for n, text in files.items() if _text(target / n) != text]
     orphans = [p.name for p in sorted(target.glob("*.py")) if p.name not in files]
     if write:
@@ -85,6 +88,11 @@ def stale(notebooks: Path = NOTEBOOKS, target: Path = PACKAGE, *, write: bool = 
         for name in orphans:
             (target / name).unlink()
     return wrong + orphans
+
+
+def _package(folder: Path) -> str | None:
+    """The first file of a module that is a folder, which is written by hand, not woven."""
+    return _text(folder / "__init__.py")
 
 
 def _text(path: Path) -> str | None:

@@ -90,6 +90,13 @@ PLACES: dict[str, Place] = {
     "local_attention": Place(
         "today", ("grouped-query attention",), "attention, over fewer keys or in tiles"
     ),
+    "families": Place("today", ("all",), "every box, and what a family puts into it"),
+    "serving": Place("today", ("all",), "every box, run for many users at once"),
+    "recurrence": Place(
+        "today",
+        ("grouped-query attention",),
+        "a memory of fixed size, in the place of attention",
+    ),
 }
 
 

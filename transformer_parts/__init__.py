@@ -21,6 +21,9 @@
 `inside`: Looking inside: what a trained model has learned.
 `experts`: Mixture of experts.
 `local_attention`: Local attention and FlashAttention.
+`families`: The family tree: one decoder, a few lines of data for each family.
+`serving`: Serving a model.
+`recurrence`: Beyond attention.
 
 Woven by `make weave`; do not edit.
 """

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import argparse
-import signal
+import json
 import sys
-import time
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from book.grading import feedback, journal, leaks, notebooks, release, submissions
-from book.grading.engine import Engine, EngineError
+from book.grading import (
+    github,
+    hand,
+    journal,
+    late,
+    leaks,
+    notebooks,
+    platforms,
+    release,
+    roster,
+    running,
+)
+from book.grading.engine import EngineError
 
-LIMITS = {
+_MEMORY = "three quarters of the machine's divided by the jobs; at least 512, at most 4096"
+LIMITS: dict[str, tuple[float | None, str]] = {
     "cell": (30.0, "seconds for one cell of the submission"),
     "call": (10.0, "seconds for one call that a test makes"),
     "test": (60.0, "seconds for one test cell"),
     "total": (180.0, "seconds for one submission"),
-    "memory_mb": (4096, "address space of one process of the student's, in MB"),
+    "memory_mb": (None, "memory of a submission, all its processes together, in MB"),
     "disk_mb": (64, "what a submission may write, in MB"),
     "processes": (64, "processes and threads of a submission"),
 }
@@ -29,7 +40,8 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         result: int = options.run(options)
-    except (notebooks.NotebookError, EngineError, journal.BusyError, OSError) as error:
+    except (notebooks.NotebookError, roster.RosterError, platforms.PlatformError, hand.HandError,
+            late.LateError, EngineError, journal.BusyError, OSError) as error:  # fmt: skip
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -45,27 +57,86 @@ def _parser() -> argparse.ArgumentParser:
     one = commands.add_parser("release", help="make the students' version of an assignment")
     one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
     one.add_argument("out", type=Path, help="the folder to write to")
+    one.add_argument(
+        "--github", metavar="OWNER/BOOK",
+        help="also a workflow that runs the visible tests with this repository's `check`",
+    )  # fmt: skip
     one.set_defaults(run=_release)
 
     one = commands.add_parser("check", help="run a notebook's visible tests, before handing it in")
     one.add_argument("notebook", type=Path)
+    one.add_argument(
+        "--github", action="store_true",
+        help="report the points as GitHub's autograding does, for the workflow of `release`",
+    )  # fmt: skip
     one.set_defaults(run=_check)
 
     one = commands.add_parser(
         "grade",
         help="grade submissions; each gets a row, whatever it does",
-        description="Grade notebooks, folders with one folder or file per student, and zip files. "
-        "A run that was interrupted goes on where it was when the same command is given again.",
+        description="Grade notebooks, folders with one folder or file per student, and archives, "
+        "also as Canvas, Moodle, Blackboard and Brightspace give them. Everybody of whom there is "
+        "anything gets a row. A run that was interrupted goes on where it was when the same "
+        "command is given again.",
     )
     one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
     one.add_argument("submissions", type=Path, nargs="+")
-    one.add_argument("--jobs", type=_natural, default=2, help="submissions at the same time (2)")
+    one.add_argument(
+        "--jobs", type=_natural, default=2,
+        help="submissions at the same time (2); each may take its memory, see --limit-memory-mb",
+    )  # fmt: skip
     one.add_argument("--csv", type=Path, metavar="FILE", help="a table for the gradebook")
     one.add_argument("--json", type=Path, metavar="FILE", help="everything, for the teacher")
     one.add_argument("--feedback", type=Path, metavar="DIR", help="a page for each student")
     one.add_argument(
         "--journal", type=Path, metavar="FILE",
         help="where finished rows are kept (default: beside the first output)",
+    )  # fmt: skip
+    one.add_argument(
+        "--roster", type=Path, metavar="FILE",
+        help="a table of the course (id, name, e-mail, section): who handed in nothing has a row",
+    )  # fmt: skip
+    several = one.add_mutually_exclusive_group()
+    several.add_argument(
+        "--latest", dest="which", action="store_const", const="latest", default="name",
+        help="of several notebooks of a student take the last one, not the assignment's name",
+    )  # fmt: skip
+    several.add_argument(
+        "--best", dest="which", action="store_const", const="best",
+        help="of several notebooks of a student grade all (the last five), and count the best",
+    )  # fmt: skip
+    one.add_argument(
+        "--hand", type=Path, nargs="+", default=[], metavar="FILE",
+        help="points by hand, also in the place of a test's: tables with id, cell, points, reason",
+    )  # fmt: skip
+    one.add_argument(
+        "--hand-sheet", type=Path, metavar="FILE",
+        help="write such a table for the answers that still need points by hand",
+    )  # fmt: skip
+    one.add_argument(
+        "--only", nargs="+", default=[], metavar="STUDENT",
+        help="grade these anew; all others keep the rows that they have",
+    )  # fmt: skip
+    late_days = one.add_argument_group("late days")
+    late_days.add_argument(
+        "--due", default="", metavar="TIME",
+        help="the deadline, as 2026-03-01 23:59; a column `due` of the roster has people's own",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--times", type=Path, metavar="FILE",
+        help="a table of the platform's that says who handed in when",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--late-days", type=int, default=0, metavar="N",
+        help="days that a student may be late in the whole course without a cost (0)",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--late-before", type=Path, nargs="+", default=[], metavar="RECORD",
+        help="what `grade --json` wrote for earlier assignments: late days are used up there",
+    )  # fmt: skip
+    late_days.add_argument(
+        "--late-cost", type=float, default=0.0, metavar="PERCENT",
+        help="of the points, for each further day (0)",
     )  # fmt: skip
     one.add_argument("--afresh", action="store_true", help="grade again what was graded before")
     one.add_argument(
@@ -74,11 +145,56 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     one.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)
     for name, (value, what) in LIMITS.items():
+        usual = f"{value:g}" if value is not None else _MEMORY
         one.add_argument(
             f"--limit-{name.replace('_', '-')}", dest=f"limit_{name}", metavar="N",
-            type=type(value), default=value, help=f"{what} ({value:g})",
+            type=int if value is None else type(value), default=value, help=f"{what} ({usual})",
         )  # fmt: skip
     one.set_defaults(run=_grade)
+
+    one = commands.add_parser(
+        "gradebook",
+        help="enter the points into the gradebook that a platform exported",
+        description="Fill in one column of the table that Canvas, Moodle (the grading worksheet), "
+        "Blackboard or Brightspace exports, to be imported there again.",
+    )
+    one.add_argument("record", type=Path, help="what `grade --json` wrote")
+    one.add_argument("export", type=Path, help="the table that the platform exported")
+    one.add_argument("out", type=Path, help="the table to import")
+    one.add_argument(
+        "--column", default="", metavar="NAME",
+        help="the column of the points (the one of the assignment's name)",
+    )  # fmt: skip
+    one.add_argument(
+        "--scale", action="store_true",
+        help="where its maximum is another one, enter the same share of it",
+    )  # fmt: skip
+    one.set_defaults(run=_gradebook)
+
+    one = commands.add_parser(
+        "feedback", help="pack the pages as Canvas and Moodle take them back",
+        description="A zip file of the feedback pages under names by which the platform knows "
+        "whose they are. What was graded must have come from there.",
+    )  # fmt: skip
+    one.add_argument("record", type=Path, help="what `grade --json` wrote")
+    one.add_argument("pages", type=Path, help="what `grade --feedback` wrote")
+    one.add_argument("out", type=Path, help="the zip file to write")
+    one.set_defaults(run=_feedback)
+
+    one = commands.add_parser(
+        "stats",
+        help="what the class did: the hardest tests, the mistakes by name, a page to show",
+    )
+    one.add_argument("record", type=Path, help="what `grade --json` wrote")
+    one.add_argument("--page", type=Path, metavar="FILE", help="write a page with pictures")
+    one.set_defaults(run=_stats)
+
+    one = commands.add_parser(
+        "gradescope", help="pack an autograder for Gradescope; it holds the hidden tests"
+    )
+    one.add_argument("source", type=Path, help="the teacher's notebook, or its folder")
+    one.add_argument("out", type=Path, help="the zip file to upload")
+    one.set_defaults(run=_gradescope)
 
     one = commands.add_parser(
         "leaks",
@@ -108,6 +224,11 @@ def _release(options: argparse.Namespace) -> int:
     written = release.release(options.source, options.out)
     for path in written:
         print(f"released {path}")
+        if options.github:
+            try:
+                print(f"wrote {github.write(path.parent, path.name, options.github)}")
+            except ValueError as error:
+                raise notebooks.NotebookError(str(error)) from None
     print(f"{len(written)} notebook{'s' * (len(written) != 1)} released.")
     return 0
 
@@ -115,7 +236,59 @@ def _release(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from book.grading.check import check
 
-    return 0 if check(options.notebook) else 1
+    return 0 if check(options.notebook, on_github=options.github) else 1
+
+
+def _record(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        if all(isinstance(row, dict) and {"student", "tests"} <= row.keys() for row in rows):
+            return rows
+    except (ValueError, TypeError):
+        pass
+    raise platforms.PlatformError(f"{path}: not a record that `grade --json` wrote")
+
+
+def _gradebook(options: argparse.Namespace) -> int:
+    export = options.export.read_bytes()
+    filled = platforms.fill(
+        _record(options.record), export, column=options.column, scale=options.scale
+    )
+    options.out.write_bytes(filled.data)
+    for text in filled.left:
+        running.printable(f"left out: {text}")
+    print(f"{filled.count} entered; wrote {options.out}")
+    return 0
+
+
+def _feedback(options: argparse.Namespace) -> int:
+    count, left = platforms.archive(_record(options.record), options.pages, options.out)
+    for student in left:
+        running.printable(f"left out: {student}: the platform's name does not say which file it is")
+    print(f"{count} pages; wrote {options.out}")
+    return 0
+
+
+def _stats(options: argparse.Namespace) -> int:
+    from book.grading import feedback, stats
+
+    try:
+        numbers = stats.of(_record(options.record))
+    except ValueError as error:
+        raise platforms.PlatformError(f"{options.record}: {error}") from None
+    for line in stats.text(numbers).split("\n"):
+        running.printable(line)
+    if options.page:
+        feedback.write(options.page, stats.page(numbers))
+        print(f"wrote {options.page}")
+    return 0
+
+
+def _gradescope(options: argparse.Namespace) -> int:
+    from book.grading import gradescope
+
+    print(f"{gradescope.pack(options.source, options.out)} files; wrote {options.out}")
+    return 0
 
 
 def _leaks(options: argparse.Namespace) -> int:
@@ -129,131 +302,19 @@ def _leaks(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-@dataclass
-class _Run:
-    """One run of `grade`."""
-
-    options: argparse.Namespace
-    rows: dict[str, dict[str, Any]]
-    began: float
-
-    def outputs(self) -> None:
-        """Write what is finished."""
-        o = self.options
-        feedback.write_all(list(self.rows.values()), table=o.csv, record=o.json, pages=o.feedback)
-
-
 def _grade(options: argparse.Namespace) -> int:
-    source = notebooks.only(options.source)
-    work = notebooks.assignment(source)
-    everything = submissions.find(options.submissions, work.name)
-    if not everything:
-        raise notebooks.NotebookError("there is no .ipynb or .zip file in what is to be graded")
     limits = {name: getattr(options, f"limit_{name}") for name in LIMITS}
     mode = "sandbox"
     if options.cold:
         mode = "cold"
     elif options.unsafe_no_sandbox:
         mode = "open"
-    first = options.json or options.csv or (options.feedback and options.feedback / "feedback")
-    place = options.journal or (first and first.parent / f".{first.name}.journal")
-    # Ending by a signal is an interruption like Ctrl+C.
-    signal.signal(signal.SIGTERM, _interrupted)
-    for warning in work.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    print(f"{work.name}: {len(everything)} submissions, {work.maximum:g} points")
-    if place is None:
-        return _run(options, source, everything, None, mode, limits)
-
-    def waiting() -> None:
-        print(f"Another grader works with {place}; waiting for it to finish.", flush=True)
-
-    with journal.Journal(place, waiting) as kept:
-        return _run(options, source, everything, kept, mode, limits)
-
-
-def _interrupted(*_: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _run(
-    options: argparse.Namespace, source: Path, everything: list[submissions.Submission],
-    kept: journal.Journal | None, mode: str, limits: dict[str, Any],
-) -> int:  # fmt: skip
-    run = _Run(options, {}, time.monotonic())
-    base = journal.run_key(source, {"mode": mode, **limits})
-    keys = {s: f"{base}:{s.label}:{s.student}:{submissions.digest(s)}" for s in everything}
-    left = []
-    for one in everything:
-        known = kept.rows.get(keys[one]) if kept and not options.afresh else None
-        # A fault of the machine is not kept against the student.
-        if known and known["status"] != "error":
-            run.rows[one.label] = known
-        else:
-            left.append(one)
-    if run.rows:
-        print(f"{len(run.rows)} were finished before.")
-    by_label = {s.label: s for s in left}
-    try:
-        if left:
-            with Engine(source, mode=mode, limits=limits) as engine:
-                engine.start()
-                if not engine.contained:
-                    _say_uncontained(mode)
-                for row in engine.grade(left, options.jobs):
-                    # First: an interruption while it is being kept must not lose it here.
-                    run.rows[row["file"]] = row
-                    if kept:
-                        kept.add(keys[by_label[row["file"]]], row)
-                    _progress(row, len(run.rows), len(everything))
-    finally:
-        if run.rows:
-            run.outputs()
-    _summary(run, everything)
-    return 1 if any(r["status"] == "error" for r in run.rows.values()) else 0
-
-
-def _say_uncontained(mode: str) -> None:
-    from book.grading.sandbox import NOT_CONTAINED
-
-    print(f"warning: {NOT_CONTAINED}", file=sys.stderr)
-
-
-def _progress(row: dict[str, Any], count: int, total: int) -> None:
-    why = f"  {row['reason'].splitlines()[0][:90]}" if row["reason"] else ""
-    name = (
-        row["student"]
-        .encode(sys.stdout.encoding or "utf-8", "replace")
-        .decode(sys.stdout.encoding or "utf-8", "replace")
-    )
-    text = (
-        f"[{count}/{total}] {name}: {row['score']:g}/{row['max']:g} ({row['seconds']:.1f} s){why}"
-    )
-    # What a student wrote must not steer the terminal.
-    print("".join(c if c.isprintable() else "?" for c in text), flush=True)
-
-
-def _summary(run: _Run, everything: list[submissions.Submission]) -> None:
-    rows = list(run.rows.values())
-    seconds = time.monotonic() - run.began
-    odd = {s: sum(r["status"] == s for r in rows) for s in ("unreadable", "error")}
-    print(f"{len(rows)} of {len(everything)} graded in {seconds:.1f} s.", end="")
-    if odd["unreadable"]:
-        print(f" {odd['unreadable']} could not be read.", end="")
-    if odd["error"]:
-        print(f" {odd['error']} not graded by a fault of the grader; run it again.", end="")
-    print()
-    students = [r["student"] for r in rows]
-    if twice := sorted({s for s in students if students.count(s) > 1}):
-        print(f"Several files each from: {', '.join(twice)}. Every file has its own row.")
-    for path in (run.options.csv, run.options.json, run.options.feedback):
-        if path:
-            print(f"wrote {path}")
+    return running.run(options, mode, limits)
 
 
 def limit_names() -> list[str]:
-    """The limits that are options; all of them exist in `judge.Limits`."""
-    from book.grading.judge import Limits
+    """The limits that are options; all of them exist in `limits.Limits`."""
+    from book.grading.limits import Limits
 
     return [f.name for f in fields(Limits) if f.name in LIMITS]
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import secrets
 import traceback
 from pathlib import Path
 from typing import Any
 
-from book.grading import notebooks
+from book.grading import github, notebooks
 from book.grading.student import Capped
 
 
-def check(path: Path) -> bool:
+def check(path: Path, *, on_github: bool = False) -> bool:
     """Run the notebook and print a verdict for each test; whether all of them passed.
+
+    `on_github`: report the points too, as its workflows do.
 
     Raises:
         notebooks.NotebookError: if it cannot be read, or has no tests.
@@ -30,12 +33,18 @@ def check(path: Path) -> bool:
         print(f"note: {remark}")
     space: dict[str, Any] = {"__name__": "__main__"}
     passed = 0
+    points: list[tuple[str, float, float]] = []
     wrong = False
+    token = secrets.token_hex(16)
+    if on_github:
+        # What the notebook prints is not a command to GitHub.
+        print(f"::stop-commands::{token}")
     for number, cell in enumerate(cells, 1):
         name = cell.grade_id or f"cell {number}"
         problem, out = _run(cell.source, name, space)
         if cell.kind == "test":
             passed += problem is None
+            points.append((name, cell.points if problem is None else 0.0, cell.points))
             print(f"{'pass' if problem is None else 'FAIL'}  {name}")
             if problem is not None:
                 told = _told_in(out.text(), problem)
@@ -43,6 +52,9 @@ def check(path: Path) -> bool:
         elif problem is not None:
             wrong = True
             print(f"stop  {name}: this cell does not run\n{_indented(_said(problem, name))}")
+    if on_github:
+        print(f"::{token}::")
+        github.report(points)
     print(f"\n{passed} of {tests} tests pass.", end=" ")
     print("Grading may use further tests." if passed == tests and not wrong else "Not yet.")
     return passed == tests and not wrong

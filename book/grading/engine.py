@@ -77,7 +77,14 @@ class Engine:
             self.process = None
 
     def grade(self, submissions: list[Submission], jobs: int = 1) -> Iterator[dict[str, Any]]:
-        """A row for each submission, as they are finished.
+        """A row for each submission, as they are finished; see `graded`."""
+        for _, row in self.graded(submissions, jobs):
+            yield row
+
+    def graded(
+        self, submissions: list[Submission], jobs: int = 1
+    ) -> Iterator[tuple[Submission, dict[str, Any]]]:
+        """Each submission with its row, as they are finished.
 
         Raises:
             EngineError: if the process cannot be started.
@@ -94,14 +101,14 @@ class Engine:
             while waiting and len(running) < (jobs if self.together else 1):
                 number, one = waiting.pop()
                 if tries.get(number, 0) >= TRIES:
-                    yield self._lost(one)
+                    yield one, self._lost(one)
                     continue
                 tries[number] = tries.get(number, 0) + 1
                 running.add(number)
                 # The link itself, if it is one: it must not be followed.
                 path = one.path.parent.resolve() / one.path.name
                 where = {"student": one.student, "path": str(path),
-                         "member": one.member, "problem": one.problem}  # fmt: skip
+                         "inside": one.inside, "problem": one.problem}  # fmt: skip
                 self._say({"job": number, "submission": where})
             if not running:
                 continue
@@ -117,7 +124,8 @@ class Engine:
                 jobs = 1
                 continue
             running.discard(message["job"])
-            yield {**message["row"], "file": submissions[message["job"]].label}
+            one = submissions[message["job"]]
+            yield one, {**message["row"], "file": one.label}
 
     def _lost(self, one: Submission) -> dict[str, Any]:
         from book.grading.notebooks import assignment

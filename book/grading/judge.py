@@ -1,10 +1,9 @@
 """Grades one submission: the students' cells there, the teacher's tests here.
 
-First all cells of the submission run, leaving a snapshot where tests stand. Only then do the tests
-run, so that nothing the student's cells print or raise can come from a hidden test. Tests share a
-snapshot, as they share the kernel in a notebook, if the cells between them only define what no
-earlier cell mentions. When the student's process dies or does not answer, a new one runs the other
-cells again and the next test goes on.
+First all cells of the submission run, leaving a snapshot where tests stand (`stages`). Only then do
+the tests run, so that nothing the student's cells print or raise can come from a hidden test. Tests
+share a snapshot, as they share the kernel in a notebook, if the cells between them only define what
+no earlier cell mentions. What a student is told of a lost test is made in `reasons`.
 """
 
 from __future__ import annotations
@@ -15,70 +14,47 @@ import contextlib
 import functools
 import math
 import os
-import re
 import signal
 import time
-import traceback
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from book import grading
-from book.grading import notebooks
-from book.grading.border import Peer, Remote
-from book.grading.channel import BorderError, Channel, GoneError, StudentError, TimeLimitError
+from book.grading import notebooks, prints
+from book.grading.border import Peer
+from book.grading.channel import GoneError, StudentError, TimeLimitError
+from book.grading.limits import Limits, Outside
 from book.grading.notebooks import Assignment, Plan, Step
-from book.grading.sandbox import ColdStart, SandboxError, Session, Zygote
+from book.grading.reasons import cause, reason
+from book.grading.remote import Remote
+from book.grading.sandbox import ColdStart, SandboxError, Zygote
+from book.grading.stages import Stages
 from book.grading.student import Capped
 
 Emit = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one submission may use. Times in seconds, sizes in MB."""
-
-    cell: float = 30.0
-    call: float = 10.0
-    test: float = 60.0
-    total: float = 180.0
-    cpu: float = 120.0
-    memory_mb: int = 4096
-    disk_mb: int = 64
-    file_mb: int = 32
-    processes: int = 64
-    output: int = 2000
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 class _TestLimitError(BaseException):
     """A test cell ran too long. No checker that catches exceptions may catch this one."""
 
 
-class Judge:
+class Judge(Stages):
     """One submission under way."""
 
     def __init__(
-        self, work: Assignment, plan: Plan, side: Zygote | ColdStart, limits: Limits
-    ) -> None:
-        self.work, self.steps, self.side, self.limits = work, plan.steps, side, limits
+        self, work: Assignment, plan: Plan, side: Zygote | ColdStart, limits: Limits,
+        outside: Outside,
+    ) -> None:  # fmt: skip
+        super().__init__(plan.steps, side, limits, outside)
+        self.work = work
         self.remarks = list(plan.remarks)
-        self.end = time.monotonic() + limits.total
-        self.session: Session | None = None
-        self.snapshots: dict[int, Channel] = {}
-        # Cells that ended their process, which a second run leaves out.
-        self.fatal: set[int] = set()
-        self.told: dict[int, dict[str, Any]] = {}
-        self.place = _places(self.steps)
         # The side that served the last test, its place, the names asked for, and what it gave.
         self.serving: tuple[int, Peer, list[str]] | None = None
         self.bound: dict[str, Any] = {}
         # Whether the student's code was called by a hidden test, whose arguments it may have kept.
         self.called = False
+        self.right: list[tuple[str, Any, Any]] = []
         self.space: dict[str, Any] = {"__name__": "tests", "__builtins__": builtins}
         asked = {s.name: notebooks.referred(s.trusted) for s in self.steps if s.trusted}
         given = set().union(
@@ -86,107 +62,12 @@ class Judge:
         )
         self.asked = {name: sorted((names | given) & work.names) for name, names in asked.items()}
 
-    # -- the student's cells
-
-    def left(self, limit: float) -> float:
-        """`limit`, or what is left of the submission's time.
-
-        Raises:
-            TimeLimitError: if nothing is left.
-        """
-        rest = self.end - time.monotonic()
-        if rest <= 0:
-            raise TimeLimitError(f"the submission used all of its {self.limits.total:g} s")
-        return min(limit, rest)
+    # -- the side that serves tests
 
     def close(self) -> None:
         """End the student's process."""
         self._let_go()
-        if self.session:
-            self.session.close()
-            self.session = None
-        for channel in self.snapshots.values():
-            channel.connection.close()
-        self.snapshots.clear()
-
-    def run_cells(self, first: int = 0) -> None:
-        """Run the cells, leaving snapshots for the served steps from `first` on."""
-        while (died := self._try_cells(first, len(self.steps))) is not None:
-            self.fatal.add(died)
-
-    def _try_cells(self, first: int, stop: int) -> int | None:
-        """Run the cells before `stop`; the number of the one that ended the process, if one did."""
-        self.close()
-        self.left(1)
-        self.session = self.side.session(self.limits.as_dict())
-        self.session.start(60)
-        ran = 0
-        try:
-            for n, step in enumerate(self.steps[:stop]):
-                if n and self.place[n] != self.place[n - 1]:
-                    self._leave(self.place[n - 1], first)
-                if step.student is not None and n not in self.fatal:
-                    ran = n
-                    self._cell(n, step)
-            if stop == len(self.steps):
-                self._leave(self.place[-1], first)
-        except TimeoutError:
-            self._fault(ran, "TimeLimit", f"not finished within {self.limits.cell:g} s")
-        except (EOFError, OSError, BorderError, GoneError, KeyError, TypeError) as error:
-            how = "" if isinstance(error, EOFError | OSError) else " by writing into its files"
-            self._fault(ran, "ProcessEnded", f"the code ended its own process{how}")
-        else:
-            return None
-        return ran
-
-    def _leave(self, place: int, first: int) -> None:
-        """Leave a snapshot for the served steps of `place` from `first` on, if there are any."""
-        assert self.session is not None
-        if any(s.served and self.place[n] == place for n, s in enumerate(self.steps) if n >= first):
-            channel = self.session.snapshot(self.left(self.limits.cell))
-            if channel:
-                self.snapshots[place] = channel
-
-    def _cell(self, n: int, step: Step) -> None:
-        assert self.session is not None
-        request = {"op": "cell", "source": step.student, "name": step.name}
-        answer = self.session.ask(request, self.left(self.limits.cell))
-        out, cut = str(answer["out"]), answer["cut"]
-        if type(cut) is not int or cut < 0:
-            raise BorderError("not an answer")
-        told = {
-            "out": out[: self.limits.output],
-            "cut": cut + max(0, len(out) - self.limits.output),
-            "error": _error_of(answer["error"]),
-        }
-        self.told.setdefault(n, told)
-
-    def _fault(self, n: int, name: str, text: str) -> None:
-        self.told[n] = {"out": "", "cut": 0, "error": {"name": name, "text": text, "lines": []}}
-
-    def at(self, n: int) -> Channel:
-        """The student's process as it is at step `n`, waiting to serve.
-
-        Raises:
-            GoneError, TimeLimitError: if it cannot be had.
-        """
-        place = self.place[n]
-        if place in self.snapshots:
-            return self.snapshots.pop(place)
-        if isinstance(self.side, Zygote):
-            self.run_cells(n)
-            if place in self.snapshots:
-                return self.snapshots.pop(place)
-        # Without a fork: a process of its own that ran the cells up to the last test of this place.
-        last = max(m for m, s in enumerate(self.steps) if s.served and self.place[m] == place)
-        while (died := self._try_cells(len(self.steps), last + 1)) is not None:
-            self.fatal.add(died)
-        assert self.session is not None
-        try:
-            self.session.channel.send({"op": "serve"})
-        except OSError:
-            raise GoneError("the code ended its own process") from None
-        return self.session.channel
+        super().close()
 
     def _peer(self, n: int) -> Peer:
         """The side that serves step `n`.
@@ -249,6 +130,8 @@ class Judge:
         peer: Peer | None = None
         value = None
         grading.hints.clear()
+        grading.mistakes.clear()
+        grading.watch = self._watch
         try:
             for attempt in (1, 2):
                 peer = self._peer(n)
@@ -272,24 +155,54 @@ class Judge:
             # Whatever the test made of it: a process that died did not answer it.
             if isinstance(peer.dead, TimeLimitError):
                 self.close()
+            elif told := self.too_much():
+                peer.dead = GoneError(told)
             dead: BaseException = peer.dead
             if not isinstance(error, grading.WrongAnswerError):
                 error = dead
         if peer is None or peer.dead or peer.waiting:
             self._let_go()
         score = _score(value, step.points) if error is None else 0.0
-        reason, detail = self._reason(error, step, peer.dead if peer else None)
+        why, detail = reason(
+            error, step, peer.dead if peer else None, names=self.work.names, called=self.called
+        )
+        if error is not None and "NameError" in f"{type(error).__name__} {why} {detail}":
+            why += cause(self.steps, self.told)
         if error is None and score < step.points:
-            reason, detail = " ".join(grading.hints) or "partly right", out.text()
+            why, detail = " ".join(grading.hints) or "partly right", out.text()
         self.called |= notebooks.BEGIN_HIDDEN in (step.trusted or "")
+        self._look_at_right(peer)
         return {
             "id": step.name,
             "score": score,
             "max": step.points,
             "passed": error is None and score == step.points,
-            "reason": reason[:2000],
+            "reason": why[:2000],
             "detail": detail[:4000],
+            "mistakes": list(dict.fromkeys(grading.mistakes)),
         }
+
+    def _watch(self, name: str, exercise: Any, answer: Any) -> None:
+        """Keep in mind a right answer, to see whether it does what the text forbids."""
+        self.right.append((name, exercise, answer))
+
+    def _look_at_right(self, peer: Peer | None) -> None:
+        """Remark what right answers do that the text forbids. It costs nobody a point."""
+        from book.grading import remarks
+
+        right, self.right = self.right, []
+        for name, exercise, answer in right:
+            if peer is None or peer.dead:
+                return
+            with (
+                contextlib.suppress(Exception, _TestLimitError),
+                _quiet(Capped(0)),
+                _alarm(self.left(self.limits.test)),
+            ):
+                found = remarks.of(name, exercise, answer)
+                self.remarks += [r for r in found if r not in self.remarks]
+        if peer and right and (peer.dead or peer.waiting):
+            self._let_go()
 
     def _bind(self, peer: Peer, names: list[str]) -> None:
         """Give the test the student's values of these names, and no others."""
@@ -317,59 +230,6 @@ class Judge:
         body, last = compiled(step.trusted, f"<{step.name}>")
         exec(body, self.space)
         return eval(last, self.space) if last else None
-
-    def _reason(
-        self, error: BaseException | None, step: Step, dead: StudentError | None
-    ) -> tuple[str, str]:
-        """Why a test failed: for the student, and for the teacher.
-
-        The student's text says nothing that came from a hidden test, nor repeats what the student's
-        code said or returned there: that may be a hidden test's arguments.
-        """
-        if error is None:
-            return "", ""
-        by_student = getattr(error, "by_student", None)
-        text = str(error) or type(error).__name__
-        full = text if by_student or isinstance(error, AssertionError | StudentError) else (
-            f"{type(error).__name__}: {text}"
-        )  # fmt: skip
-        if by_student:
-            full = f"your code raised {by_student}: {text}"
-        source = step.trusted or ""
-        line = _line_of(error, f"<{step.name}>")
-        hidden = [n for n, _ in notebooks.inside(source, notebooks.BEGIN_HIDDEN,
-                                                 notebooks.END_HIDDEN)]  # fmt: skip
-        code = source.split("\n")[line - 1].strip() if 0 < line <= source.count("\n") + 1 else ""
-        detail = f"{full}\n  line {line}: {code}" if code else full
-        if not hidden or (line and line < hidden[0]):
-            if self.called:
-                # What the student's code says by now may be what an earlier hidden test gave it.
-                full = self._without_values(error, source, line)
-            wrong = isinstance(error, grading.WrongAnswerError)
-            return f"{full}\n  line {line}: {code}" if code and not wrong else full, detail
-        if isinstance(error, grading.WrongAnswerError):
-            ended = f" The code gave up in one: {dead}." if dead else ""
-            return f"{error.hint}{ended}", detail
-        if isinstance(error, TimeLimitError | GoneError):
-            return f"in a hidden test: {error}", detail
-        if by_student:
-            kind = by_student if hasattr(builtins, by_student) else "an error of its own"
-            return f"in a hidden test your code raised {kind}", detail
-        if isinstance(error, NameError) and (name := getattr(error, "name", "")) in self.work.names:
-            return f"`{name}` is not defined", detail
-        return f"a hidden test failed{_constant_message(source, line)}", detail
-
-    @staticmethod
-    def _without_values(error: BaseException, source: str, line: int) -> str:
-        """What is wrong, without anything that the student's code said or returned."""
-        if isinstance(error, grading.WrongAnswerError):
-            return error.hint
-        if isinstance(error, TimeLimitError | GoneError):
-            return str(error)
-        if by_student := getattr(error, "by_student", None):
-            kind = by_student if hasattr(builtins, by_student) else "an error of its own"
-            return f"your code raised {kind}"
-        return f"{type(error).__name__}{_constant_message(source, line)}"
 
 
 @functools.cache
@@ -404,20 +264,6 @@ def prepare(work: Assignment) -> None:
             core.keep(one)
 
 
-def _places(steps: list[Step]) -> list[int]:
-    """A number for each step: those with the same one may see the state after the last of them."""
-    places: list[int] = []
-    known: set[str] = set()
-    place = 0
-    for step in steps:
-        if step.student is not None:
-            told = notebooks.defines(step.student)
-            place += told is None or bool(told[0] & known)
-            known |= told[1] if told else set(re.findall(r"\w+", step.student))
-        places.append(place)
-    return places
-
-
 class _Unusable:
     """Stands for a value of the student's that cannot be sent."""
 
@@ -439,37 +285,6 @@ def _score(value: Any, points: float) -> float:
     if type(value) not in (int, float):
         return points
     return 0.0 if math.isnan(value) else max(0.0, min(float(value), points))
-
-
-def _error_of(told: Any) -> dict[str, Any] | None:
-    if not isinstance(told, dict):
-        return None
-    lines = told.get("lines")
-    return {
-        "name": str(told.get("name"))[:80],
-        "text": str(told.get("text"))[:1000],
-        "lines": [str(x)[:200] for x in lines[-5:]] if isinstance(lines, list) else [],
-    }
-
-
-def _line_of(error: BaseException, filename: str) -> int:
-    """The line of the test cell at which `error` arose; 0 if none is known."""
-    found = 0
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == filename:
-            found = frame.lineno or 0
-    return found
-
-
-def _constant_message(source: str, line: int) -> str:
-    """The teacher's own words in the assertion at `line`, if they are a plain text."""
-    with contextlib.suppress(SyntaxError):
-        for node in ast.walk(ast.parse(notebooks.plain(source))):
-            if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or 0):
-                said = node.msg
-                if isinstance(said, ast.Constant) and isinstance(said.value, str):
-                    return f": {said.value}"
-    return ""
 
 
 @contextlib.contextmanager
@@ -499,9 +314,11 @@ def _alarm(seconds: float) -> Iterator[None]:
 
 def judge(
     work: Assignment, data: bytes, side: Zygote | ColdStart, limits: Limits,
-    done: dict[str, dict[str, Any]], emit: Emit,
+    done: dict[str, dict[str, Any]], emit: Emit, outside: Outside | None = None,
 ) -> None:  # fmt: skip
     """Grade the notebook in `data` and tell every result through `emit`, the last one "end".
+
+    `outside` is known where another process looks after this one.
 
     Raises:
         SandboxError: if the student's side fails by no fault of the student's.
@@ -509,13 +326,16 @@ def judge(
     began = time.monotonic()
     try:
         notebook, remarks = notebooks.parse(data)
+        plan = notebooks.plan(work, notebooks.cells(notebook))
     except notebooks.NotebookError as error:
         emit({"event": "end", "problem": str(error), "cells": [], "remarks": [], "cut": 0})
         return
-    plan = notebooks.plan(work, notebooks.cells(notebook))
     plan.remarks[:0] = remarks
-    del notebook
-    one = Judge(work, plan, side, limits)
+    answers = notebooks.by_hand(work, notebooks.cells(notebook))
+    marks = {s.name: prints.prints(s.student) for s in plan.steps
+             if s.kind == "solution" and s.student}  # fmt: skip
+    del notebook, data
+    one = Judge(work, plan, side, limits, outside or Outside(began + limits.total))
     try:
         one.judge(done, emit)
     finally:
@@ -530,6 +350,8 @@ def judge(
             "problem": None,
             "cells": [c for c in cells if c["error"] or c["out"] or c["cut"]],
             "remarks": one.remarks,
+            "answers": answers,
+            "prints": marks,
             "cut": sum(c["cut"] for c in cells),
             "seconds": round(time.monotonic() - began, 3),
             "pid": os.getpid(),

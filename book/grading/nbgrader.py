@@ -7,7 +7,8 @@ In `nbgrader_config.py`:
     configure(c)
 
 Then `nbgrader autograde` grades with the engine: cells that were copied or deleted are forgiven,
-and `nbgrader generate_feedback` does not show hidden tests. Everything else stays nbgrader's own.
+and `nbgrader generate_feedback` shows no hidden tests and runs nothing that a student wrote.
+Everything else stays nbgrader's own.
 It reads the teacher's notebooks in the course's source folder. Only this module imports nbgrader.
 """
 
@@ -20,7 +21,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from nbconvert.filters import clean_html, markdown2html
 from nbconvert.preprocessors import ClearMetadataPreprocessor, CSSHTMLHeaderPreprocessor
+from nbformat import from_dict
 from nbformat.v4 import new_output
 from nbgrader.preprocessors import (
     AssignLatePenalties,
@@ -37,7 +40,7 @@ from nbgrader.preprocessors import (
 )
 from traitlets import Dict, Unicode
 
-from book.grading import notebooks
+from book.grading import notebooks, release
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -47,7 +50,8 @@ _engines: dict[tuple[str, str, str], Engine] = {}
 def configure(c: Any) -> None:
     """Put the engine into nbgrader's configuration `c`."""
     c.Autograde.sanitize_preprocessors = [
-        ClearOutput, Deduplicate, OverwriteKernelspec, OverwriteCells, CheckCellMetadata,
+        ClearOutput, Deduplicate, Restore, OverwriteKernelspec, OverwriteCells,
+        CheckCellMetadata,
     ]  # fmt: skip
     c.Autograde.autograde_preprocessors = [
         TrustedExecute, IgnorePattern, ClearMetadataPreprocessor, LimitOutput, SaveAutoGrades,
@@ -55,6 +59,15 @@ def configure(c: Any) -> None:
     ]  # fmt: skip
     c.OverwriteCells.add_missing_cells = True
     c.GenerateFeedback.preprocessors = [GetGrades, HideTests, CSSHTMLHeaderPreprocessor]
+    # What a student writes into a text cell, or lets a cell show, must not run in a browser.
+    # (nbgrader's own template does not ask the setting for the text cells.)
+    c.HTMLExporter.sanitize_html = True
+    c.HTMLExporter.filters = {"markdown2html": harmless}
+
+
+def harmless(text: str) -> str:
+    """Markdown as HTML, without script, handlers and links that run something."""
+    return str(clean_html(markdown2html(text)))
 
 
 class Deduplicate(DeduplicateIds):  # type: ignore[misc]
@@ -71,13 +84,60 @@ class Deduplicate(DeduplicateIds):  # type: ignore[misc]
         return cell, resources
 
 
+class Restore(NbGraderPreprocessor):  # type: ignore[misc]
+    """Puts back the cells that were lost, all of them if need be.
+
+    nbgrader's own way puts each one behind the one that came before it, and stops the student's
+    grading if that one is lost too.
+    """
+
+    def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
+        """Insert each lost cell, as it was released, behind the one before it or at the end."""
+        released = json.loads(release.released(_source(self, resources).read_bytes()))
+        place = {cell.metadata.get("nbgrader", {}).get("grade_id"): n
+                 for n, cell in enumerate(nb.cells)}  # fmt: skip
+        before = None
+        for cell in released["cells"]:
+            own = cell["metadata"].get("nbgrader", {}).get("grade_id")
+            if own is None:
+                continue
+            if own not in place:
+                at = place[before] + 1 if before in place else len(nb.cells)
+                nb.cells.insert(at, from_dict({**cell, "source": "".join(cell["source"])}))
+                place = {k: n + (n >= at) for k, n in place.items()} | {own: at}
+            before = own
+        return nb, resources
+
+
+def _source(one: Any, resources: Any) -> Path:
+    """The teacher's notebook of a submission.
+
+    Raises:
+        notebooks.NotebookError: if it is not there.
+    """
+    own = resources["nbgrader"]
+    course = _course(one)
+    folder = course.format_path(course.source_directory, ".", own["assignment"])
+    source = Path(folder) / f"{own['notebook']}.ipynb"
+    if not source.is_file():
+        raise notebooks.NotebookError(
+            f"{source}: the engine needs the teacher's notebook to grade submissions"
+        )
+    return source
+
+
+def _course(one: Any) -> Any:
+    course = one.parent.coursedir if hasattr(one.parent, "coursedir") else None
+    return course if course is not None else one.parent.parent.coursedir
+
+
 class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
     """Runs a submission with the engine and writes its results as outputs of the cells."""
 
     mode = Unicode(
         "sandbox", help='"sandbox", or "open": accept that submissions run uncontained'
     ).tag(config=True)
-    limits = Dict(help="the limits of book.grading.judge.Limits that differ").tag(config=True)
+    limits = Dict(help="the limits of book.grading.limits.Limits that differ").tag(config=True)
 
     def preprocess(self, nb: Any, resources: Any) -> tuple[Any, Any]:
         """Grade the notebook."""
@@ -97,22 +157,25 @@ class TrustedExecute(NbGraderPreprocessor):  # type: ignore[misc]
 
     def _graded(self, nb: Any, resources: Any) -> dict[str, Any]:
         own = resources["nbgrader"]
-        course = self.parent.coursedir if hasattr(self.parent, "coursedir") else None
-        if course is None:
-            course = self.parent.parent.coursedir
-        folder = course.format_path(course.source_directory, ".", own["assignment"])
-        source = Path(folder) / f"{own['notebook']}.ipynb"
-        if not source.is_file():
-            raise notebooks.NotebookError(
-                f"{source}: the engine needs the teacher's notebook to grade submissions"
-            )
+        course, source = _course(self), _source(self, resources)
         key = (str(source), str(source.stat().st_mtime_ns), self.mode)
         if key not in _engines:
             _engines[key] = Engine(source, mode=self.mode, limits={"output": 20_000, **self.limits})
             atexit.register(_engines[key].close)
         with tempfile.TemporaryDirectory() as place:
-            path = Path(place) / f"{own['notebook']}.ipynb"
-            path.write_text(json.dumps(nb), encoding="utf-8")
+            # As it was handed in, so that the points are those that it gets without nbgrader: in
+            # `nb` the cells that lost their metadata come before the stubs that replaced them.
+            path = (
+                Path(
+                    course.format_path(
+                        course.submitted_directory, own["student"], own["assignment"]
+                    )
+                )
+                / f"{own['notebook']}.ipynb"
+            )
+            if not path.is_file():
+                path = Path(place) / f"{own['notebook']}.ipynb"
+                path.write_text(json.dumps(nb), encoding="utf-8")
             (row,) = _engines[key].grade([Submission(own["student"], path)])
         if row["status"] == "error":
             raise RuntimeError(f"{own['student']}: {row['reason']}")

@@ -21,6 +21,14 @@ BEGIN_HIDDEN, END_HIDDEN = "BEGIN HIDDEN TESTS", "END HIDDEN TESTS"
 BEGIN_SCHEME, END_SCHEME = "BEGIN MARK SCHEME", "END MARK SCHEME"
 
 
+# More code than that is not a person's. In characters: of a notebook, and of a cell that is read
+# for what it defines, which takes some hundred times its size.
+CODE_LIMIT = 4 << 20
+PARSED_LIMIT = 100_000
+# Characters of an answer that a person reads.
+ANSWER_LIMIT = 20_000
+
+
 class NotebookError(ValueError):
     """A file that is not a notebook, or a source that is not an assignment."""
 
@@ -344,6 +352,8 @@ def defines(source: str) -> tuple[frozenset[str], frozenset[str]] | None:
 
     None if it may do more: what ran before it could then act in another way after it.
     """
+    if len(source) > PARSED_LIMIT:
+        return None
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -412,10 +422,19 @@ class Plan:
 def plan(work: Assignment, submitted: list[Cell]) -> Plan:
     """Lay a submission over the source.
 
+    Raises:
+        NotebookError: if it holds more code than a person writes.
+
     Tests and given cells are the teacher's, whatever was handed in. The source's order holds; cells
     that the student added run after the cell that they follow. A second copy of a cell is an added
     cell, so that of two versions of an answer the later one counts.
     """
+    code = sum(len(c.source) for c in submitted if c.type == "code")
+    if code > CODE_LIMIT:
+        raise NotebookError(
+            f"it holds {code >> 20} MB of code, and {CODE_LIMIT >> 20} are the most that is run; "
+            "put data into a file or make them by a program"
+        )
     source_by_grade = {c.grade_id: n for n, c in enumerate(work.cells) if c.grade_id}
     source_by_cell = {c.cell_id: n for n, c in enumerate(work.cells) if c.cell_id}
     mine: dict[int, Cell] = {}
@@ -445,6 +464,16 @@ def plan(work: Assignment, submitted: list[Cell]) -> Plan:
         result.remarks.append(f"missing cells: {', '.join(missing)}")
     _lay(work, mine, added, result)
     return result
+
+
+def by_hand(work: Assignment, submitted: list[Cell]) -> dict[str, str]:
+    """What a student wrote into the cells that a person reads, the beginning of each."""
+    asked = {c.grade_id for c in work.cells if c.kind == "manual"}
+    found: dict[str, str] = {}
+    for c in submitted:
+        if c.grade_id in asked:
+            found.setdefault(c.grade_id, c.source[:ANSWER_LIMIT])
+    return found
 
 
 def _lay(

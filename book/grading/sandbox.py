@@ -14,6 +14,7 @@ import secrets
 import shutil
 import site
 import socket
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -26,7 +27,10 @@ from book.grading.engine import HUGE_PAGES
 
 HERE = Path(__file__).resolve().parent
 # All that the student's side may hold of the book.
-FILES = ("border.py", "channel.py", "student.py")
+FILES = tuple(
+    f"{name}.py"
+    for name in ("border", "channel", "confine", "packing", "remote", "seen", "student", "values")
+)
 OPTION = "--unsafe-no-sandbox"
 START_LIMIT = 120.0
 
@@ -231,6 +235,8 @@ class Session:
     """One process in which the cells of a submission run."""
 
     channel: Channel
+    # The process above all of its processes; 0 where there is none.
+    keeper = 0
 
     def ask(self, head: dict[str, Any], limit: float) -> dict[str, Any]:
         """One question to the process.
@@ -268,6 +274,7 @@ class Forked(Session):
 
     def __init__(self, asked: socket.socket, limits: dict[str, Any]) -> None:
         self.control, control = socket.socketpair()
+        self.control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         data, far = socket.socketpair()
         self.channel = Channel(data)
         try:
@@ -277,6 +284,17 @@ class Forked(Session):
         finally:
             control.close()
             far.close()
+
+    def start(self, limit: float) -> None:
+        """As for every session; and learn who the keeper is."""
+        super().start(limit)
+        self.control.settimeout(limit)
+        _, ancillary, _, _ = self.control.recvmsg(1, socket.CMSG_SPACE(3 * 4))
+        self.control.settimeout(None)
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                # As this process sees it, whatever it is called where it lives.
+                self.keeper = struct.unpack("3i", data[:12])[0]
 
     def snapshot(self, limit: float) -> Channel | None:
         """A fork of the process as it is now; None if it cannot fork any more."""
@@ -368,7 +386,7 @@ class Cold(Session):
 
 
 def _engine_folder() -> tuple[tempfile.TemporaryDirectory[str], str]:
-    """A folder with the two files of the student's side, and its path."""
+    """A folder with the files of the student's side, and its path."""
     folder = tempfile.TemporaryDirectory(prefix="grading-", ignore_cleanup_errors=True)
     package = Path(folder.name) / "book" / "grading"
     package.mkdir(parents=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
+import mmap
 import os
 import selectors
 import signal
@@ -19,23 +20,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from book.grading import notebooks, sandbox
-from book.grading.student import _libc, _tasks, warm_up
+from book.grading import groups, memory, notebooks, sandbox
+from book.grading.confine import PR_SET_PDEATHSIG, c_library
+from book.grading.limits import Limits, Outside
+from book.grading.student import tasks, warm_up
 from book.grading.submissions import Submission, UnreadableError, read
 
-# A judge that is this much late has hung in a way that its own alarms do not end.
-GRACE = 30.0
-# The memory of a judge, for which a student's tensors are the only variable.
-JUDGE_MB = 16 << 10
+# A judge that is this much late has hung in a way that its own alarms do not end. In seconds.
+GRACE = 2.0
+# The memory of a judge beside what its parent has. The notebook and a student's tensors take it.
+JUDGE_MB = 1024
 
 
 @dataclass
 class Job:
-    """One submission in work."""
+    """One submission in work. It has one clock, however many judges it takes."""
 
     number: int
     submission: Submission
     began: float = field(default_factory=time.monotonic)
+    watch: memory.Watch = field(default_factory=lambda: memory.Watch(0))
+    # How often its processes were ended for their memory: the judge may read it.
+    ended: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, 1))
+    group: groups.Group | None = None
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
     testing: str | None = None
     end: dict[str, Any] | None = None
@@ -53,6 +60,8 @@ class Job:
         elif message["event"] == "test":
             self.done[message["result"]["id"]] = message["result"]
             self.testing = None
+        elif message["event"] == "keeper":
+            self.watch.keep(message["pid"])
         elif message["event"] == "end":
             self.end = message
         else:
@@ -72,12 +81,15 @@ class Server:
         _import_checkers()
         self.judge = judge.judge
         judge.prepare(self.work)
-        self.limits = judge.Limits(**settings["limits"])
+        wanted = {"memory_mb": memory.default_mb(1), **settings["limits"]}
+        self.limits = Limits(**{k: v for k, v in wanted.items() if v is not None})
         self.side.wait()
         self.side.probe(self.limits.as_dict())
         self.fork = isinstance(self.side, sandbox.Zygote)
-        if self.fork and (tasks := _tasks()) != 1:
-            raise sandbox.SandboxError(f"the grader has {tasks} threads before its first fork")
+        if self.fork and (threads := tasks()) != 1:
+            raise sandbox.SandboxError(f"the grader has {threads} threads before its first fork")
+        # Where each submission can have a control group of its own.
+        self.groups = groups.place() if self.fork else None
         self.jobs: dict[int, Job] = {}
         self.selector = selectors.DefaultSelector() if self.fork else None
 
@@ -91,6 +103,8 @@ class Server:
         for job in self.jobs.values():
             with contextlib.suppress(OSError):
                 os.kill(job.pid, signal.SIGKILL)
+            if job.group:
+                job.group.close()
         self.side.close()
 
     # -- one after the other, where there is no fork
@@ -114,7 +128,7 @@ class Server:
         asked = b""
         open_ = True
         while open_ or self.jobs:
-            soonest = min((j.deadline for j in self.jobs.values()), default=None)
+            soonest = min((min(j.deadline, j.watch.next) for j in self.jobs.values()), default=None)
             wait = None if soonest is None else max(0.0, soonest - time.monotonic())
             for key, _ in self.selector.select(wait):
                 data = os.read(key.fd, 1 << 16)
@@ -129,6 +143,8 @@ class Server:
                     for line in lines:
                         self._fork(_job(line.decode()))
             for job in list(self.jobs.values()):
+                if job.watch.look():
+                    job.ended[0] = (job.ended[0] + 1) % 256
                 if job.deadline < time.monotonic():
                     with contextlib.suppress(OSError):
                         os.kill(job.pid, signal.SIGKILL)
@@ -137,13 +153,18 @@ class Server:
     def _fork(self, job: Job) -> None:
         assert self.selector is not None
         near, far = os.pipe()
+        if self.groups and job.group is None:
+            with contextlib.suppress(OSError):
+                name = f"grading-{os.getpid()}-{job.number}"
+                job.group = groups.Group(self.groups, name, self.limits.memory_mb << 20)
         job.pid = os.fork()
         if job.pid == 0:
             try:
-                _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
+                c_library().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 import resource
 
-                resource.setrlimit(resource.RLIMIT_AS, (JUDGE_MB << 20, JUDGE_MB << 20))
+                size = (memory.size_mb() + JUDGE_MB) << 20
+                resource.setrlimit(resource.RLIMIT_AS, (size, size))
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 os.close(near)
                 with os.fdopen(far, "w", encoding="utf-8") as pipe:
@@ -157,7 +178,12 @@ class Server:
                 os._exit(0)
         os.close(far)
         job.buffer = b""
-        job.deadline = time.monotonic() + self.limits.total + self.limits.test + GRACE
+        job.deadline = job.began + self.limits.total + GRACE
+        now = memory.usage(os.getpid())
+        job.watch = memory.Watch(
+            self.limits.memory_mb << 20, judge=job.pid, before=now.own if now else 0,
+            group=job.group,
+        )  # fmt: skip
         self.jobs[job.number] = job
         self.selector.register(near, selectors.EVENT_READ, job)
 
@@ -186,21 +212,43 @@ class Server:
                 "reason": why, "detail": why, "seconds": 0.0,
             }  # fmt: skip
             job.testing = None
-        if job.lost > 1:
-            job.error = "the grading process ended without a result (too much memory?)"
+        if time.monotonic() >= job.began + self.limits.total:
+            self._out_of_time(job)
+            self.finish(job)
+        elif job.lost > 1:
+            why = "the notebook cannot be graded: it makes the grading process end twice"
+            job.end = {"problem": why, "cells": [], "remarks": [], "cut": 0}
             self.finish(job)
         else:
             self._fork(job)
 
+    def _out_of_time(self, job: Job) -> None:
+        """The tests that are left are not run."""
+        why = f"the submission used all of its {self.limits.total:g} s"
+        for c in self.work.cells:
+            if c.kind == "test" and c.grade_id not in job.done:
+                job.done[c.grade_id] = {
+                    "id": c.grade_id, "score": 0.0, "max": c.points, "passed": False,
+                    "reason": why, "detail": why, "seconds": 0.0,
+                }  # fmt: skip
+        job.end = {"problem": None, "cells": [], "remarks": [why], "cut": 0}
+
     # -- both
 
     def _judge(self, job: Job, emit: Any) -> None:
+        outside = Outside(
+            job.began + self.limits.total,
+            lambda pid: emit({"event": "keeper", "pid": pid}),
+            lambda: job.ended[0] + 256 * (job.group.kills() if job.group else 0),
+        )
         try:
-            self.judge(self.work, read(job.submission), self.side, self.limits, job.done, emit)
+            data = read(job.submission)
+            self.judge(self.work, data, self.side, self.limits, job.done, emit, outside)
         except UnreadableError as error:
             emit({"event": "end", "problem": str(error), "cells": [], "remarks": [], "cut": 0})
         except MemoryError:
-            emit({"event": "error", "text": "the notebook is too large to read"})
+            why = f"reading the notebook takes more than {JUDGE_MB} MB; clear its outputs"
+            emit({"event": "end", "problem": why, "cells": [], "remarks": [], "cut": 0})
         except sandbox.SandboxError as error:
             emit({"event": "error", "text": str(error)})
         except BaseException:
@@ -208,6 +256,8 @@ class Server:
 
     def finish(self, job: Job) -> None:
         """Make the row of a submission: every test is in it, whatever happened."""
+        if job.group:
+            job.group.close()
         end = job.end or {"problem": job.error, "cells": [], "remarks": [], "cut": 0}
         problem = end["problem"]
         tests = []
@@ -237,6 +287,8 @@ class Server:
             "cells": end["cells"],
             "remarks": end["remarks"],
             "cut": end["cut"],
+            "answers": end.get("answers", {}),
+            "prints": end.get("prints", {}),
             "by_hand": [c.grade_id for c in self.work.cells if c.kind == "manual"],
             "seconds": round(time.monotonic() - job.began, 3),
         }
@@ -248,7 +300,7 @@ def _job(line: str) -> Job:
     where = asked["submission"]
     return Job(
         asked["job"],
-        Submission(where["student"], Path(where["path"]), where["member"], where["problem"]),
+        Submission(where["student"], Path(where["path"]), tuple(where["inside"]), where["problem"]),
     )
 
 
@@ -269,7 +321,7 @@ def main() -> None:
     # What C code prints must not come between the messages.
     os.dup2(2, 1)
     if sys.platform.startswith("linux"):
-        _libc().prctl(1, signal.SIGKILL, 0, 0, 0)
+        c_library().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings = json.loads(os.read(0, 1 << 16) if hasattr(os, "fork") else sys.stdin.readline())
     try:

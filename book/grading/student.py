@@ -8,20 +8,19 @@ find the state of their place in the notebook, and no cell runs after a hidden t
 
 `cold` is the same without forks, for systems that have no safe one.
 
-Nothing here holds a secret. This file, `border` and torch are all that the sandbox contains.
+Nothing here holds a secret. This file, `border`, what these two import, and torch are all that the
+sandbox contains.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import io
 import json
 import os
 import signal
 import socket
-import struct
 import sys
 import traceback
 import types
@@ -30,16 +29,17 @@ from pathlib import Path
 from typing import Any
 
 from book.grading.channel import Channel
+from book.grading.confine import (
+    PR_SET_PDEATHSIG,
+    WORK,
+    become_nobody,
+    c_library,
+    drop,
+    keep_only,
+    unshare,
+)
 
 OUTPUT_LIMIT = 20_000
-WORK = "/w"
-
-_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
-    0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000,
-)  # fmt: skip
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_RDONLY, _MS_REC, _MS_PRIVATE = 2, 4, 8, 1, 16384, 1 << 18
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
-_PR_SET_NO_NEW_PRIVS = 38
 
 
 # ---- the cells
@@ -200,137 +200,25 @@ def serve(connection: socket.socket, namespace: dict[str, Any], border: Any) -> 
     os._exit(0)
 
 
-# ---- the confinement (Linux)
-
-
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _checked(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def unshare(libc: Any, tmp_mb: int) -> None:
-    """New namespaces for the caller's children, and an empty folder to work in."""
-    user, group = os.getuid(), os.getgid()
-    # A process that gave up root may write its own maps only if it may be looked at.
-    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-    _checked(libc.unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWNET | _NEWIPC), "making new namespaces")
-    for name, value in (
-        ("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1"),
-    ):  # fmt: skip
-        Path(f"/proc/self/{name}").write_text(value, encoding="ascii")
-    # No namespaces inside these; where the kernel does not let us say so, they bring nothing.
-    with contextlib.suppress(OSError):
-        Path("/proc/sys/user/max_user_namespaces").write_text("0", encoding="ascii")
-    _checked(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "private mounts")
-    options = f"size={tmp_mb}m,nr_inodes=20000,mode=700".encode()
-    _checked(
-        libc.mount(b"tmpfs", WORK.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, options),
-        "mounting the work folder",
-    )
-    _checked(
-        libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", _MS_NOSUID | _MS_NODEV, options),
-        "mounting the shared memory",
-    )
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    # Other submissions of this run are visible in /proc of the outer namespace.
-    hidden = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_RDONLY
-    _checked(libc.mount(b"tmpfs", b"/proc", b"tmpfs", hidden, b"size=4k"), "covering /proc")
-
-
-class _CapHeader(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _CapData(ctypes.Structure):
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32),
-                ("inheritable", ctypes.c_uint32))  # fmt: skip
-
-
-def drop(libc: Any, limits: dict[str, Any], *, confined: bool) -> None:
-    """Give up every capability and every way to get one back; set the limits of the process."""
-    import resource
-
-    if confined:
-        for capability in range(64):
-            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-        header, data = _CapHeader(0x20080522, 0), (_CapData * 2)()
-        _checked(libc.capset(ctypes.byref(header), ctypes.byref(data)), "dropping capabilities")
-    _checked(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-    for name, value in (
-        (resource.RLIMIT_CPU, int(limits["cpu"])),
-        (resource.RLIMIT_AS, limits["memory_mb"] << 20),
-        (resource.RLIMIT_FSIZE, limits["file_mb"] << 20),
-        (resource.RLIMIT_NPROC, limits["processes"]),
-        (resource.RLIMIT_NOFILE, 256),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        hard = resource.getrlimit(name)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        # The process count of an unconfined user includes everything else that the user runs.
-        if confined or name != resource.RLIMIT_NPROC:
-            resource.setrlimit(name, (value, value))
-    if confined:
-        forbid_calls(libc)
-
-
-# System calls that no assignment needs and that attacks on a kernel begin with, by machine.
-_FORBIDDEN = {
-    "x86_64": (
-        0xC000003E,
-        # ptrace, process_vm_readv/writev, mount, umount2, pivot_root, unshare, setns, bpf,
-        # perf_event_open, userfaultfd, keyctl, add_key, request_key, init_module, finit_module,
-        # kexec_load, io_uring_setup, open_by_handle_at, move_mount, fsopen, open_tree, vmsplice
-        (101, 310, 311, 165, 166, 155, 272, 308, 321, 298, 323, 250, 248, 249, 175, 313, 246,
-         425, 304, 429, 430, 428, 278),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        (117, 270, 271, 40, 39, 41, 97, 268, 280, 241, 282, 219, 217, 218, 105, 273, 104,
-         425, 265, 429, 430, 428, 75),
-    ),
-}  # fmt: skip
-
-
-def forbid_calls(libc: Any) -> None:
-    """A seccomp filter: the calls above fail with "not permitted". Other machines go without."""
-    if os.uname().machine not in _FORBIDDEN:
-        return
-    architecture, calls = _FORBIDDEN[os.uname().machine]
-    load, jump_eq, jump_ge, ret = 0x20, 0x15, 0x35, 0x06
-    allow, refuse, kill = 0x7FFF0000, 0x00050000 | 1, 0x80000000
-    program = [
-        (load, 0, 0, 4), (jump_eq, 1, 0, architecture), (ret, 0, 0, kill), (load, 0, 0, 0),
-        # The 32-bit calls of x86_64 have other numbers.
-        (jump_ge, 0, 1, 0x40000000), (ret, 0, 0, refuse),
-    ]  # fmt: skip
-    for call in calls:
-        program += [(jump_eq, 0, 1, call), (ret, 0, 0, refuse)]
-    program.append((ret, 0, 0, allow))
-    code = b"".join(struct.pack("=HBBI", *one) for one in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    filter_ = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
-    _checked(libc.prctl(_PR_SET_SECCOMP, 2, filter_, 0, 0), "the filter of system calls")
+# ---- forks
 
 
 def keep(control: socket.socket, data: socket.socket, limits: dict[str, Any], shell: Any,
          border: Any, *, confined: bool) -> None:  # fmt: skip
     """The keeper of one submission; when `control` closes, it ends all that the student started."""
-    libc = _libc()
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc = c_library()
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # With it the kernel says which process this is, for those who look after its memory.
+    control.send(b"k")
     if confined:
         unshare(libc, limits["disk_mb"])
     first = os.fork()
     if first == 0:
         try:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.setsid()
             control.close()
-            _keep_only(data.fileno())
+            keep_only(data.fileno())
             if confined:
                 os.chdir(WORK)
             drop(libc, limits, confined=confined)
@@ -359,16 +247,6 @@ def keep(control: socket.socket, data: socket.socket, limits: dict[str, Any], sh
     os._exit(0)
 
 
-def _keep_only(kept: int) -> None:
-    """Close every file but one; nothing to read, and what is written in C goes nowhere."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    os.closerange(3, kept)
-    os.closerange(kept + 1, 4096)
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123
-
-
 def warm_up(torch: Any) -> None:
     """Let torch do once, for all forks, what it does at a first call.
 
@@ -384,17 +262,17 @@ def warm_up(torch: Any) -> None:
     torch.set_rng_state(state)
 
 
-def _tasks() -> int:
+def tasks() -> int:
+    """How many threads this process has."""
     return len(os.listdir("/proc/self/task")) if Path("/proc/self/task").is_dir() else 1  # noqa: PTH208
 
 
-def become_nobody() -> None:
-    """A process of root's gives that up: root's processes are not counted against a limit."""
-    if os.getuid() == 0:
-        with contextlib.suppress(OSError):
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
+def _size_mb() -> int:
+    """The address space of this process, in MB."""
+    with contextlib.suppress(OSError, ValueError):
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+    return 0
 
 
 def zygote(descriptor: int, settings: dict[str, Any]) -> None:
@@ -405,7 +283,7 @@ def zygote(descriptor: int, settings: dict[str, Any]) -> None:
         become_nobody()
     import torch
 
-    from book.grading import border
+    from book.grading import border, seen
 
     torch.set_num_threads(1)
     shell = make_shell()
@@ -413,18 +291,20 @@ def zygote(descriptor: int, settings: dict[str, Any]) -> None:
         with contextlib.suppress(BaseException):
             __import__(name)
     warm_up(torch)
+    seen.warm_up()
     install_stubs()
     sys.path[:] = [p for p in sys.path if p not in settings["hide"]]
-    if (tasks := _tasks()) != 1:
+    if (threads := tasks()) != 1:
         # A fork copies one thread, and the locks that the others hold.
         if settings["preload"]:
             # Let each submission import the package that starts threads when imported.
             words = ["zygote", str(descriptor), json.dumps({**settings, "preload": []})]
             os.set_inheritable(descriptor, True)
             os.execv(sys.executable, [*sys.orig_argv[: sys.orig_argv.index("zygote")], *words])
-        asked.send(json.dumps({"error": f"{tasks} threads before the first fork"}).encode())
+        asked.send(json.dumps({"error": f"{threads} threads before the first fork"}).encode())
         return
     asked.send(json.dumps({"ready": True, "version": torch.__version__}).encode())
+    size = _size_mb()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
@@ -436,7 +316,8 @@ def zygote(descriptor: int, settings: dict[str, Any]) -> None:
             asked.close()
             control, data = (socket.socket(fileno=fd) for fd in fds)
             try:
-                keep(control, data, json.loads(message), shell, border, confined=confined)
+                limits = {**json.loads(message), "size_mb": size}
+                keep(control, data, limits, shell, border, confined=confined)
             except BaseException:
                 with contextlib.suppress(BaseException):
                     Channel(data).send({"fatal": traceback.format_exc()[-1500:]})
@@ -473,7 +354,7 @@ def _cold_limits(limits: dict[str, Any]) -> None:
     ):
         resource.setrlimit(name, (value, value))
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (limits["memory_mb"] << 20,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, ((limits["memory_mb"] + _size_mb()) << 20,) * 2)
 
 
 def _words() -> Iterator[str]:

@@ -14,6 +14,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
+from book import colab
 from book.theme import finish, sections
 
 # Before the first paint, so that no page flashes in the wrong colors.
@@ -164,9 +165,11 @@ def described(page: str, title: str, body: str, book: finish.Book) -> dict[str, 
 
 
 def elsewhere(page: str, repository: str | None, branch: str) -> list[dict[str, Any]]:
-    """Links of the menu: the page as a notebook, on paper, on Binder, in its repository."""
+    """Links of the menu: the page as a notebook, on paper, where it runs, in its repository."""
     links: list[dict[str, Any]] = []
     is_notebook = page.startswith("notebooks/")
+    if repository and is_notebook and (address := colab.colab(repository, page)):
+        links.append({"icon": "launch", "text": "Run on Colab", "href": address})
     if repository and is_notebook:
         links.append(
             {"icon": "launch", "text": "Run on Binder", "href": binder(repository, branch, page)}

@@ -6,10 +6,11 @@ test listens, `{canary}` a file that no submission may read or change.
 
 # ruff: noqa: E501
 import json
+import tarfile
 import zipfile
 from io import BytesIO
 
-from sample import GAIN, SOFTMAX, cell, notebook, source, submission
+from sample import GAIN, SOFTMAX, notebook, source, submission
 
 # What stands in the canary file. It must never appear in a result.
 CANARY = "canary-7c41d0"
@@ -258,6 +259,12 @@ def rows():
                        "for _ in range(20):\n    o.zero_grad(); m(torch.randn(8, 4)).pow(2).mean()"
                        ".backward(); o.step()"), 10),
         "the book's own softmax": (submission("def my_softmax(x, dim):\n    return x.softmax(dim)"), 10),
+        "what the text forbids": (submission(
+            "def my_softmax(x, dim):\n    torch.manual_seed(3)\n    return x.softmax(dim)"), 10),
+        "raises in a hidden case": (q1("if x.ndim > 2: raise IndexError(f'saw {x.shape}')"), OTHERS),
+        "a broken helper": (
+            submission(SOFTMAX.replace("torch.exp(", "helper("), first="def helper(x:\n    return 1"),
+            OTHERS),
         "chapter's check in a cell": (
             submission(last="from book.checkers import check\ncheck('softmax.softmax', my_softmax)"), 10),
     }  # fmt: skip
@@ -308,7 +315,10 @@ def _edited():
 
 
 def files():
-    """Files that are not plain notebooks: path in the folder, bytes, right score, remark or reason."""
+    """Files that are not plain notebooks: path in the folder, bytes, right score, remark or reason.
+
+    The bytes of a large one are made when they are asked for.
+    """
     right = json.dumps(submission(), ensure_ascii=False)
     chinese = json.dumps(submission(first="# 归一化：先减去最大值"), ensure_ascii=False)
     third = submission()
@@ -336,10 +346,44 @@ def files():
         "two files/b.ipynb": (json.dumps(submission(**WRONG)).encode(), 0, ""),
         "zip of a folder/x.zip": (zipped({"parts/parts.ipynb": right}), 10, ""),
         "not a zip/x.zip": (b"PK\x03\x04 no", 0, "not a readable zip"),
-        "empty zip/x.zip": (zipped({"readme.txt": "x"}), 0, "no notebook"),
-        "zip bomb/x.zip": (zipped({"a.ipynb": b"\0" * (310 << 20)}), 0, "larger than"),
-        "200 MB/a.ipynb": ((head + "x" * (200 << 20) + tail).encode(), 10, ""),
+        "empty zip/x.zip": (zipped({"readme.txt": "x"}), 0, "no notebook found (saw: readme.txt)"),
+        "out of the zip/x.zip": (zipped({"../a.ipynb": right}), 0, "leads out of the archive"),
+        "zip in a zip/x.zip": (zipped({"y.zip": zipped({"a.ipynb": right})}), 10, ""),
+        "tar/x.tar.gz": (tarred({"hw/a.ipynb": right.encode()}), 10, ""),
+        "saved as text/a.ipynb.txt": (right.encode(), 0, "rename the file"),
+        "saved as json/a.ipynb.json": (right.encode(), 0, "rename the file"),
+        "exported/a.py": (b"x = 1", 0, "no notebook found (saw: a.py)"),
+        ".hidden/a.ipynb": (right.encode(), 10, ""),
+        "200 notebooks/x.zip": (
+            zipped({f"{n:03}.ipynb": right for n in range(199)} | {"parts.ipynb": right}),
+            10,
+            "of 200 notebooks parts.ipynb counts",
+        ),
+        "look:alike/a.ipynb": (right.encode(), 10, "looks like another one's: look_alike"),
+        "look_alike/a.ipynb": (right.encode(), 10, "looks like another one's: look:alike"),
+        "ann/a.ipynb": (right.encode(), 10, "looks like another one's: Ann"),
+        "Ann/a.ipynb": (json.dumps(submission(q3=WRONG["q3"])).encode(), 6, "another one's: ann"),
+        # One letter, in one character and in two.
+        "zo\u00e9/a.ipynb": (right.encode(), 10, "looks like another one's: zoe\u0301"),
+        "zoe\u0301/a.ipynb": (right.encode(), 10, "looks like another one's: zo\u00e9"),
+        "\uff1d1+1/a.ipynb": (right.encode(), 10, ""),
+        "zip bomb/x.zip": (lambda: zipped({"a.ipynb": b"\0" * (310 << 20)}), 0, "larger than"),
+        "200 MB/a.ipynb": (lambda: (head + "x" * (200 << 20) + tail).encode(), 10, ""),
     }
+
+
+def boxes():
+    """What a platform gives for the class, put into the class's folder: bytes, and each one's score."""
+    right, wrong = json.dumps(submission()), json.dumps(submission(**WRONG))
+    canvas = {"leeann_501_9001_parts.ipynb": right, "poeben_LATE_502_9002_parts.ipynb": wrong}
+    moodle = {
+        f"{name}_{number}_assignsubmission_file_/hw.zip": zipped({"hw/parts.ipynb": one})
+        for name, number, one in (("Cho Kim", 1001, right), ("Dee Fox", 1002, wrong))
+    }
+    return {
+        "canvas.zip": (zipped(canvas), {"leeann": 10, "poeben": 0}),
+        "moodle.zip": (zipped(moodle), {"Cho Kim": 10, "Dee Fox": 0}),
+    }  # fmt: skip
 
 
 def zipped(members):
@@ -350,5 +394,11 @@ def zipped(members):
     return buffer.getvalue()
 
 
-def added(source_):
-    return cell(source_)
+def tarred(members):
+    buffer = BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, BytesIO(data))
+    return buffer.getvalue()

@@ -54,6 +54,12 @@ assert double(-1.5) == -3.0
 ### END HIDDEN TESTS
 """.strip()
 POINTS = {"t1": 3, "t2": 3, "t3": 4}
+# A row as the engine makes it.
+ROW = {
+    "student": "a", "file": "a.ipynb", "assignment": "x", "status": "graded", "score": 1.0,
+    "max": 2.0, "reason": "", "tests": [], "cells": [], "remarks": [], "cut": 0, "by_hand": [],
+    "seconds": 0.1,
+}  # fmt: skip
 
 
 def cell(source, grade_id="", kind="", *, points=None):

@@ -11,13 +11,18 @@ import time
 from pathlib import Path
 
 import pytest
-from corpus import CANARY, files, rows
-from sample import POINTS, source, write, write_source
+from corpus import CANARY, boxes, files, rows
+from sample import POINTS, source, submission, write, write_source
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--limit-cell", "2", "--limit-call", "2", "--limit-test", "8", "--limit-total", "30"]
+# A file system that takes any bytes for a name.
+ODD_NAMES = sys.platform.startswith("linux")
+# Students whose folders have names in other encodings than this system's.
+ODD = {"王小明": "gb18030", "Jörg Müller": "latin-1"} if ODD_NAMES else {}
 ROWS = rows()
 FILES = files()
+BOXES = boxes()
 
 
 def grade(*words, **more):
@@ -47,6 +52,8 @@ def run(tmp_path_factory):
             text = json.dumps(content).replace("{canary}", str(canary)).replace("{port}", port)
             write(given, f"{name.replace('/', ' ')}/parts.ipynb", text.encode())
         for name, (content, *_) in FILES.items():
+            write(given, name, content() if callable(content) else content)
+        for name, (content, _) in BOXES.items():
             write(given, name, content)
         (given / "link").mkdir()
         (given / "link" / "parts.ipynb").symlink_to(canary)
@@ -54,10 +61,15 @@ def run(tmp_path_factory):
         (given / "pipe").mkdir()
         os.mkfifo(given / "pipe" / "parts.ipynb")
         (given / "folder" / "parts.ipynb").mkdir(parents=True)
+        (given / "nothing").mkdir()
+        if ODD_NAMES:
+            for student, coding in ODD.items():
+                odd = given / os.fsdecode(student.encode(coding))
+                write(odd, "parts.ipynb", json.dumps(submission()).encode())
         began = time.monotonic()
         done = grade(
             teacher, given, "--csv", top / "o.csv", "--json", top / "o.json", "--feedback",
-            top / "pages", "--jobs", "4", *SMALL,
+            top / "pages", "--jobs", "6", *SMALL,
         )  # fmt: skip
         seconds = time.monotonic() - began
         server.setblocking(False)
@@ -92,13 +104,29 @@ def test_a_file_of_any_kind_gets_its_row(run, name):
     assert one["status"] == ("graded" if score or "two files" in name else "unreadable")
 
 
+@pytest.mark.parametrize("name", BOXES)
+def test_everybody_in_an_archive_of_a_platforms_has_a_row(run, name):
+    found = [r for r in run["rows"] if f"submitted/{name}!" in r["file"]]
+    assert {r["student"]: r["score"] for r in found} == BOXES[name][1]
+    assert [r["student"] for r in found if r["late"]] == ["poeben"] * (name == "canvas.zip")
+
+
 def test_links_and_pipes_are_not_followed(run):
     for name in ("link", "link to a folder", "pipe"):
         assert row(run, name)["status"] == "unreadable"
 
 
+def test_an_empty_folder_and_a_name_in_another_encoding_have_their_rows(run):
+    for name in ("folder", "nothing"):
+        assert row(run, name)["reason"].startswith("no notebook found (")
+    for student in ODD:
+        assert row(run, student)["score"] == 10
+        assert (run["top"] / "pages" / f"{student}.html").is_file()
+
+
 def test_no_row_is_lost_and_the_end_is_told(run):
-    assert len(run["rows"]) == len(ROWS) + len(FILES) + 3
+    boxed = sum(len(scores) for _, scores in BOXES.values())
+    assert len(run["rows"]) == len(ROWS) + len(FILES) + boxed + 5 + len(ODD)
     table = list(csv.DictReader((run["top"] / "o.csv").read_text("utf-8-sig").splitlines()))
     assert len(table) == len(run["rows"]) == len(list((run["top"] / "pages").glob("*.html")))
     assert f"{len(table)} of {len(table)} graded" in run["said"]
@@ -149,6 +177,29 @@ def test_feedback_names_the_mistake(run):
     assert "cases of a test are right" in page
 
 
+def test_what_the_text_forbids_is_remarked_and_costs_nothing(run):
+    one = row(run, "what the text forbids")
+    told = " ".join(one["remarks"])
+    assert "softmax: the text says no `softmax`, no `logsumexp`, and the answer calls `" in told
+    assert "softmax: the answer changes the global random state" in told
+    assert row(run, "right")["remarks"] == []
+    page = (run["top"] / "pages" / "what the text forbids.html").read_text()
+    assert "<li>softmax: the answer changes the global random state</li>" in page
+
+
+def test_a_hidden_case_that_raises_names_the_kind_of_error_and_nothing_else(run):
+    (lost,) = [t for t in row(run, "raises in a hidden case")["tests"] if not t["passed"]]
+    assert "Your code raises IndexError." in lost["reason"]
+    assert "saw" not in lost["reason"]
+
+
+def test_a_broken_helper_is_named_as_what_to_repair_first(run):
+    (lost,) = [t for t in row(run, "a broken helper")["tests"] if not t["passed"]]
+    assert "first repair what did not run: `added cell 1` (SyntaxError)" in lost["reason"]
+    (lost,) = [t for t in row(run, "syntax error")["tests"] if not t["passed"]]
+    assert "first repair what did not run: `q1` (SyntaxError)" in lost["reason"]
+
+
 def test_what_was_cut_is_said(run):
     assert row(run, "prints 200 MB")["cut"] > 199_000_000
 
@@ -168,7 +219,8 @@ def printed(run, student):
 
 def test_a_spreadsheet_takes_no_name_for_a_formula(run):
     text = (run["top"] / "o.csv").read_text("utf-8-sig")
-    assert "\n'=cmd()," in text
+    assert "\n'=cmd(),'=cmd()," in text
+    assert "\n'\uff1d1+1,'\uff1d1+1," in text
 
 
 def test_the_sample_gives_full_marks_to_its_own_source():

@@ -7,12 +7,13 @@ Python. Without it these tests are skipped, unless REQUIRE_NBGRADER=1.
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from sample import source, submission, write
+from sample import source, submission, text, write
 
 from book.grading.release import release
 
@@ -94,8 +95,20 @@ def test_a_course_from_release_to_export(course):
     hostile = submission("def my_softmax(x, dim):\n    return x", first="import os, torch\n"
                          "torch.allclose = lambda *a, **k: True")  # fmt: skip
     exits = submission("def my_softmax(x, dim):\n    import os; os._exit(0)")
+    bare = submission()
+    for n, one in enumerate(bare["cells"]):
+        one["metadata"], one["id"] = {}, f"new-{n}"
+    page = submission(last="from IPython.display import HTML\nHTML('<script>shown()</script>')")
+    page["cells"].insert(
+        1,
+        text(
+            "Look: <script>alert(1)</script><img src=x onerror=alert(2)>\n\n"
+            "[here](java&#115;cript:alert(3)) and $a_1 < b$ **bold**"
+        ),
+    )
     given = {"ann": (submission(), 10), "copied": (copied, 10), "lost": (lost, 10),
-             "hostile": (hostile, 7), "exits": (exits, 7)}  # fmt: skip
+             "hostile": (hostile, 7), "exits": (exits, 7), "bare": (bare, 10),
+             "page": (page, 10)}  # fmt: skip
     for name, (content, _) in given.items():
         write(course / "c" / "submitted" / name / "parts", "parts.ipynb", content)
     nbgrader(course, "autograde", "parts", "--create")
@@ -106,11 +119,17 @@ def test_a_course_from_release_to_export(course):
     assert scores == {name: float(score) for name, (_, score) in given.items()}
     pages = list((course / "c" / "feedback").rglob("*.html"))
     assert len(pages) == len(given)
-    for page in pages:
-        text = page.read_text()
-        assert "271828" not in text
-        assert "x_secret_input" not in text
-        assert "Further tests are hidden" in text
+    for path in pages:
+        shown = path.read_text()
+        assert "271828" not in shown
+        assert "x_secret_input" not in shown
+        assert "Further tests are hidden" in shown
+    (one,) = [p for p in pages if "/page/" in str(p)]
+    shown = one.read_text()
+    assert "Look:" in shown
+    assert "<strong>bold</strong>" in shown
+    # Its words may be there as text, but no script, no handler, no link that runs.
+    assert not re.search(r"<script[^>]*>\s*(alert|shown)|<[^>]*onerror|href=.javascript", shown)
 
 
 def test_collecting_from_the_exchange(course):

@@ -3,13 +3,20 @@
 import copy
 import gzip
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from sample import DOUBLE, cell, notebook, source, submission, write, write_source
 
 from book.grading import __main__ as command
 from book.grading import leaks, notebooks
 from book.grading.release import release, released
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*words):
@@ -199,3 +206,50 @@ def test_copies_and_added_cells_are_run_and_copies_of_tests_are_not():
 def test_a_source_that_cannot_be_graded_is_refused(cells, message):
     with pytest.raises(notebooks.NotebookError, match=message):
         notebooks.assignment_of("a", notebooks.cells(notebook(*cells)))
+
+
+# ---- on GitHub
+
+
+def test_the_workflow_runs_the_visible_tests_and_reports_their_points(tmp_path, capsys):
+    teacher = write_source(tmp_path / "source")
+    asked = ["release", str(teacher), str(tmp_path / "out"), "--github", "me/my-book"]
+    assert command.main(asked) == 0
+    said = capsys.readouterr().out
+    path = tmp_path / "out" / ".github" / "workflows" / "classroom.yml"
+    assert f"wrote {path}" in said
+    steps = yaml.safe_load(path.read_text())["jobs"]["run-autograding-tests"]["steps"]
+    assert steps[1]["with"] == {"repository": "me/my-book", "path": ".book"}
+    # Its last step, as it stands there, with this repository in the place of the one it fetches.
+    (tmp_path / "out" / ".book").symlink_to(ROOT)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    printed = "print('::notice title=Autograding complete::Points 10/10')"
+    for q3, points, code in ((DOUBLE, 10, 0), (DOUBLE.replace("2 * n", "3 * n"), 6, 1)):
+        write(tmp_path / "out", "parts.ipynb", submission(q3=q3 + "\n" + printed))
+        summary = tmp_path / f"{points}.md"
+        env = {**os.environ, **steps[-1]["env"], "GITHUB_STEP_SUMMARY": str(summary), "PATH": path}
+        done = subprocess.run(
+            steps[-1]["run"], shell=True, cwd=tmp_path / "out", env=env, text=True,
+            capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        lines = done.stdout.splitlines()
+        # Between these two GitHub takes no commands.
+        stop = lines.index(next(x for x in lines if x.startswith("::stop-commands::")))
+        token = lines[stop].removeprefix("::stop-commands::")
+        after = lines[lines.index(f"::{token}::") + 1 :]
+        assert after[0] == f"::notice title=Autograding complete::Points {points}/10"
+        told = after[1].removeprefix("::notice title=Autograding report::")
+        assert json.loads(told) == {"totalPoints": points, "maxPoints": 10}
+        assert not [x for x in lines[:stop] + after[2:] if x.startswith("::")]
+        assert f"| **all** | **{points} of 10** |" in summary.read_text()
+        assert "| t3 | 4 of 4 |" in summary.read_text() or points == 6
+
+
+@pytest.mark.parametrize(
+    ("book", "name"), [("no-owner", "parts"), ("a/b; rm", "p"), ("a/b", "p q")]
+)
+def test_a_workflow_with_a_name_that_would_run_is_refused(tmp_path, book, name, capsys):
+    teacher = write(tmp_path, f"{name}.ipynb", source())
+    assert command.main(["release", str(teacher), str(tmp_path / "o"), "--github", book]) == 2
+    assert "error: " in capsys.readouterr().err

@@ -4,11 +4,11 @@ import os
 import shutil
 
 import pytest
-from sample import DOUBLE, SOFTMAX, source, submission, write, write_source
+from sample import DOUBLE, SOFTMAX, cell, source, submission, write
 
 from book import grading
 from book.checkers import assignments, core
-from book.grading import judge, notebooks
+from book.grading import notebooks, stages
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -46,7 +46,7 @@ def places(*sources):
     steps = [step("t", "test", None, s[1:], 1.0, True) if s[0] == "?" else step("q", "added", s)
              for s in sources]  # fmt: skip
     assert work.maximum == 10
-    return judge._places(steps)
+    return stages.places(steps)
 
 
 def test_definitions_that_touch_nothing_earlier_are_one_place():
@@ -97,11 +97,59 @@ GIVEN = {
 }
 
 
-def test_the_scores_are_those_of_the_notebook(tmp_path):
+# A question whose author gives points for a share of its cases, half of them at least. Those who
+# have no answer to it have no points of it.
+PARTIAL = """
+from book.checkers.assignments import require_part_points
+require_part_points("tensors_and_softmax.sum_to", sum_to, "values", 4, least=0.5)
+""".strip()
+SUM_TO = """
+def sum_to(grad, shape):
+    while grad.ndim > len(shape):
+        grad = grad.sum(0)
+    ones = tuple(d for d, n in enumerate(shape) if n == 1)
+    return grad.sum(ones, keepdim=True) if ones else grad
+""".strip()
+SHARES = {
+    "all cases": (SUM_TO, 4),
+    "three of five": (SUM_TO.split("    ones")[0] + "    return grad", 2.4),
+    "below the least": ("def sum_to(grad, shape):\n    return grad", 0),
+    "no answer yet": ("def sum_to(grad, shape):\n    raise NotImplementedError", 0),
+}
+
+
+def with_share(whole, answer):
+    whole["cells"] += [
+        cell(answer, "q4", "solution"), cell(PARTIAL, "t4", "test", points=4),
+    ]  # fmt: skip
+    return whole
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
     if shutil.which("bwrap") is None and not os.environ.get("REQUIRE_SANDBOX"):
         pytest.skip("bubblewrap is not installed")
-    given = [Submission(name, write(tmp_path, f"{name}/parts.ipynb", content))
-             for name, (content, _) in GIVEN.items()]  # fmt: skip
-    with Engine(write_source(tmp_path / "source"), limits={}) as engine:
-        rows = {r["student"]: r for r in engine.grade(given, 2)}
-    assert {name: r["score"] for name, r in rows.items()} == {n: s for n, (_, s) in GIVEN.items()}
+    top = tmp_path_factory.mktemp("sharing")
+    teacher = write(top, "source/parts.ipynb", with_share(source(), SUM_TO))
+    whole = {name: content for name, (content, _) in GIVEN.items()}
+    whole |= {name: with_share(submission(), answer) for name, (answer, _) in SHARES.items()}
+    given = [Submission(n, write(top, f"{n}/parts.ipynb", one)) for n, one in whole.items()]
+    with Engine(teacher, limits={}) as engine:
+        return {r["student"]: r for r in engine.grade(given, 2)}
+
+
+def test_the_scores_are_those_of_the_notebook(rows):
+    assert {name: rows[name]["score"] for name in GIVEN} == {n: s for n, (_, s) in GIVEN.items()}
+
+
+def test_a_part_gives_the_share_of_its_cases_where_its_author_says_so(rows):
+    tests = {name: rows[name]["tests"][-1] for name in SHARES}
+    assert {n: t["score"] for n, t in tests.items()} == {n: s for n, (_, s) in SHARES.items()}
+    one = tests["three of five"]
+    assert not one["passed"]
+    assert one["mistakes"] == ["only the leading dimensions summed"]
+    assert "It looks like this mistake: only the leading dimensions summed." in one["reason"]
+    assert "There is nothing to check yet" in tests["no answer yet"]["reason"]
+    assert tests["all cases"]["passed"]
+    with pytest.raises(ValueError, match="no part 'middle'"):
+        assignments.require_part_points("tensors_and_softmax.sum_to", abs, "middle", 3)

@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from book import kinship
 from book.own import own_model
+from transformer_parts import families
 from transformer_parts.attention import (
     MultiHeadAttention,
     causal_mask,
@@ -27,8 +29,10 @@ from transformer_parts.local_attention import tiled_attention, window_mask
 from transformer_parts.long_context import alibi_slopes, position_interpolation
 from transformer_parts.mla import LatentCache, MultiHeadLatentAttention
 from transformer_parts.normalization import LayerNorm, layer_norm, rms_norm
+from transformer_parts.recurrence import delta_rule, linear_attention
 from transformer_parts.residual import Residual
 from transformer_parts.rope import RotaryEmbedding, apply_rotary_emb, rope_frequencies
+from transformer_parts.serving import BlockPool, quantize
 from transformer_parts.softmax import softmax
 from transformer_parts.tokens import BPETokenizer, train_bpe
 from transformer_parts.training import AdamW, clip_grad_norm
@@ -628,3 +632,105 @@ def _() -> bool:
         seen = window_mask(1, keys.shape[2], window)
         F.scaled_dot_product_attention(torch.randn(1, 1, 1, 4), keys, values, seen)
     return cache.length <= window
+
+
+# ---- 22 families
+
+
+FAMILY = {"vocab_size": 20, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "intermediate_size": 24, "max_position_embeddings": 32}  # fmt: skip
+
+
+def of_family(family: str, **changes: object) -> families.FamilyDecoder:
+    return families.assemble({"model_type": family, **FAMILY, **changes})
+
+
+@statement("same-names-same-model")
+def _() -> bool:
+    one, other = of_family("llama", tie_word_embeddings=True), of_family("gemma")
+    families.load_weights(other, families.published_weights(one))
+    tokens = torch.randint(0, 20, (1, 7))
+    return close(one(tokens), other(tokens), 1e-3)
+
+
+@statement("child-by-difference")
+def _() -> bool:
+    parent, child = of_family("llama"), of_family("llama", num_key_value_heads=1)
+    narrower = 2 * 2 * 16 * (4 - 1) * 4  # layers, keys and values, width, heads, features
+    return parameters(child) == parameters(parent) - narrower
+
+
+@statement("cache-by-size")
+def _() -> bool:
+    plans = [kinship.plan_of(family) for family in ("llama", "mistral")]
+    with torch.device("meta"):
+        sizes = [parameters(families.FamilyDecoder(plan)) for plan in plans]
+    kept = [families.cache_numbers(plan, 8192) for plan in plans]
+    return abs(sizes[0] / sizes[1] - 1) < 0.1 and kept[0] == 8 * kept[1]
+
+
+# ---- 23 serving
+
+
+@statement("blocks-empty")
+def _() -> bool:
+    worst = 0
+    for length in range(1, 200):
+        pool = BlockPool(16, 16, 1, 1, 2)
+        sequence = pool.open()
+        pool.reserve([sequence], length)
+        worst = max(worst, len(pool.tables[sequence]) * 16 - length)
+    return worst <= 15
+
+
+@statement("speculation-quality")
+def _() -> bool:
+    p = torch.rand(7).softmax(0)
+    off = []
+    for draft in (p + 0.01 * torch.rand(7), torch.rand(7) ** 8):
+        q = draft / draft.sum()
+        accepted = torch.minimum(p, q)
+        left = (p - q).clamp(min=0)
+        off.append((accepted + (1 - accepted.sum()) * left / left.sum() - p).abs().max().item())
+    return off[1] > 1e-9 and off[0] < off[1]
+
+
+@statement("scale-of-rows")
+def _() -> bool:
+    matrix = torch.randn(20, 64)
+    matrix[:, 5] = 100.0
+    kept = quantize(matrix, 4, dim=0).dequantize() != 0
+    kept[:, 5] = False
+    return kept.double().mean().item() > 0.5
+
+
+# ---- 24 recurrence
+
+
+@statement("linear-same-sum")
+def _() -> bool:
+    q, k, v = torch.randn(3, 40, 6)
+    products = (q @ k.T).tril() @ v
+    memory, outs = torch.zeros(6, 6), []
+    for one in range(40):
+        memory = memory + torch.outer(k[one], v[one])
+        outs.append(q[one] @ memory)
+    return close(torch.stack(outs), products) and close(linear_attention(q, k, v)[0], products)
+
+
+@statement("delta-keeps-others")
+def _() -> bool:
+    before, other = torch.randn(3, 4), torch.tensor([0.8, -0.6, 0.0])
+    key = torch.tensor([[0.6, 0.8, 0.0]])  # perpendicular to the other one
+    _, after = delta_rule(key, key, torch.randn(1, 4), torch.tensor([0.7]), state=before)
+    return not close(other @ after, other @ before)
+
+
+@statement("hybrid-constant")
+def _() -> bool:
+    def kept(tokens: int) -> int:
+        memories = [torch.zeros(8, 8, device="meta")] * 36
+        caches = [torch.zeros(2, tokens, 8, device="meta")] * 12
+        return sum(t.numel() for t in [*memories, *caches])
+
+    return kept(100_000) == kept(200_000)

@@ -71,6 +71,9 @@ def test_the_report_and_the_json_have_every_row(still, monkeypatch, tmp_path, ca
     monkeypatch.setattr(
         bench.bench_experts, "against_hugging_face", lambda *_: {"skipped": "nor this"}
     )
+    monkeypatch.setattr(
+        bench.bench_families, "against_hugging_face", lambda *_: {"skipped": "nor these"}
+    )
     file = tmp_path / "bench.json"
     bench.main(["--quick", "--json", str(file)])
     result = json.loads(file.read_text())
@@ -84,6 +87,7 @@ def test_the_report_and_the_json_have_every_row(still, monkeypatch, tmp_path, ca
     assert out.count("this book") == len(NAMES)
     assert "left out: not asked" in out
     assert "left out: nor this" in out
+    assert "left out: nor these" in out
     assert all(name in out for name in NAMES)
     assert result["header"]["torch"] == torch.__version__
 
@@ -118,3 +122,23 @@ def test_the_report_says_whether_the_experts_are_as_fast_and_the_same():
 def test_experts_are_left_out_with_a_reason_without_transformers(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     assert "pip install" in bench.bench_experts.against_hugging_face(bench.alternate)["skipped"]
+
+
+def test_the_report_says_whether_families_are_as_fast_and_the_same():
+    row = {"family": "gpt2", "apart": 1e-6, "same_tokens": True, "both": [0.9, 1.0, 1.1],
+           "decode": [1.2, 1.5, 1.6]}  # fmt: skip
+    [*_, said] = bench.bench_families.report({"rows": [row]})
+    assert "gpt2     forward and backward  1.00 of their time (0.90 to 1.10)" in said
+    assert "decoding  1.50 times as fast" in said
+    assert said.count("yes") == 2
+    for bad in ({"both": [1.0, 1.2, 1.3]}, {"decode": [1.0, 1.1, 1.6]}):
+        [*_, slow] = bench.bench_families.report({"rows": [{**row, **bad}]})
+        assert "at least 1.2: NO" in slow
+    for bad in ({"apart": 1e-3}, {"same_tokens": False}):
+        [*_, other] = bench.bench_families.report({"rows": [{**row, **bad}]})
+        assert "the same results: NO" in other
+
+
+def test_families_are_left_out_with_a_reason_without_transformers(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    assert "pip install" in bench.bench_families.against_hugging_face(bench.alternate)["skipped"]

@@ -15,6 +15,9 @@ INVENTORY = {f"{s}-{k}" for s, n in ROWS.items() for k in range(1, n + 1)}
 ERRATA = {f"E-{k:02d}" for k in range(1, 122)} | {f"P-{k}" for k in range(1, 9)}
 ERRATA |= {f"E-{k}" for k in range(122, 133)}  # of chapters 17 to 19
 ERRATA |= {f"E-{k}" for k in range(140, 148)}  # of chapters 20 and 21
+ERRATA |= {f"E-{k}" for k in range(148, 152)}  # of chapter 22
+ERRATA |= {f"E-{k}" for k in range(156, 160)}  # of chapter 23
+ERRATA |= {f"E-{k}" for k in range(164, 168)}  # of chapter 24
 WRITTEN = {int(path.name[:2]) for path in chapters()}
 
 

@@ -153,6 +153,7 @@ PAIRS = {
     r"head": "头",
     r"mask": "掩码",
     r"bias|ALiBi": "偏",
+    r"linear|LU\b|ALiBi": "线性",
     r"connection": "连接",
     r"stream": "流",
     r"\bposition": "位置",
@@ -207,6 +208,7 @@ OTHERWISE = {
     ("learning rate", "warm-up"),  # 学习率预热: the warm-up of the learning rate
     ("token(?!iz)", "vocabulary"),
     ("gate", "SwiGLU"),
+    ("stream", "pipeline parallel"),  # 流水线: an assembly line
     # The field calls it an encoding in Chinese.
     ("encod(er|ing)|UTF-8", "rotary position embedding"),
     ("embedding", "rotary position embedding"),

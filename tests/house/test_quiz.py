@@ -33,9 +33,9 @@ def test_what_is_not_computed_has_a_source():
     assert len(rest) <= 3
 
 
-def test_it_has_sixty_four_statements_in_the_order_of_the_chapters_half_of_them_true():
-    assert len(STATEMENTS) == 64
-    assert sum(one.answer for one in STATEMENTS.values()) == 32
+def test_it_has_seventy_three_statements_in_the_order_of_the_chapters_about_half_of_them_true():
+    assert len(STATEMENTS) == 73
+    assert sum(one.answer for one in STATEMENTS.values()) == 36
     graded = [one for one in STATEMENTS.values() if one.graded]
     assert len(graded) == 20
     assert sum(one.answer for one in graded) == 10
@@ -64,8 +64,8 @@ def test_the_page_shows_each_statement_with_its_answer_in_a_fold_out():
     for number, one in enumerate(STATEMENTS.values(), 1):
         assert f"**{number}.** {one.statement}" in text
         assert f"**{one.answer}.** {one.why}" in text
-    assert text.count("{dropdown} Answer") == 64
-    assert text.count("tp-quiz tp-true") == 32
+    assert text.count("{dropdown} Answer") == 73
+    assert text.count("tp-quiz tp-true") == 36
     assert text.count("\n## ") + 1 == len(chapters())
 
 

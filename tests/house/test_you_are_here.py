@@ -29,6 +29,9 @@ ELSEWHERE = {
     "inside": "the whole",
     "experts": "many feed-forward layers in the place of one",
     "local_attention": "another attention in the same place",
+    "families": "the whole",
+    "serving": "the whole, run for many at once",
+    "recurrence": "a memory in the place of attention",
 }
 
 

@@ -94,11 +94,28 @@ def built(source, names, answer):
     return eval(answer, scope)
 
 
-def verdict(exercise, answer):
-    # An edited solution warns, prints and divides by zero.
+def passes(exercise, answer):
+    """Whether the checker lets an answer pass.
+
+    Most edited answers fail on one of the first cases, and the others are not run. What is right
+    on every case gets the whole verdict, with probes and rules.
+    """
+    # An edited answer warns, prints and divides by zero.
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        return core.grade("edited", exercise, answer)
+        return not fails(exercise, answer) and core.grade("edited", exercise, answer).passed
+
+
+def fails(exercise, answer):
+    """Whether one of the cases fails, of which none after it is run."""
+    names = core.parameters(exercise)
+    with core.Watch() as watch:
+        for case in exercise.cases:
+            have = core.run(answer, case, names, exercise.default_dtype, watch)
+            want = core.expected(exercise, case, names)
+            if core.difference(want, have, case.tol, case.relative) is not None:
+                return True
+    return False
 
 
 def changed_lines(before, after):
@@ -114,7 +131,7 @@ def test_a_solution_with_one_operation_changed_is_rejected(name):
     # Names of mistakes are no matter of this, and cost most of the time.
     exercise = dataclasses.replace(FUNCTIONS[name], wrong=())
     core.keep(exercise)
-    assert verdict(exercise, built(source, names, answer)).passed
+    assert passes(exercise, built(source, names, answer))
     made, passed = 0, {}
     for edit in edits(source):
         try:
@@ -122,7 +139,7 @@ def test_a_solution_with_one_operation_changed_is_rejected(name):
         except Exception:  # it does not even begin
             continue
         made += 1
-        if verdict(exercise, wrong).passed:
+        if passes(exercise, wrong):
             passed[changed_lines(source, edit.source)] = edit.what
     known = same().get(name, {})
     for line in list(passed):

@@ -10,6 +10,7 @@ import warnings
 import pytest
 
 from book.checkers import core, exercises
+from book.checkers.core import naming
 from book.checkers.questions import Question
 from book.measured import record
 
@@ -22,6 +23,23 @@ def outcomes(exercise, answer):
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # what overflows in a wrong answer
         return core.grade("pair", exercise, answer)
+
+
+@contextlib.contextmanager
+def remembered():
+    """Within this a mistake, or two of them at once, run on a case once and not for each answer."""
+    known, ran = core._known, {}
+
+    def once(answer, case, *how):
+        key = id(answer), id(case)
+        if key not in ran:  # the objects too, so that their identities stay theirs
+            ran[key] = answer, case, known(answer, case, *how)
+        return ran[key][-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(core, "_known", once)
+        patch.setattr(naming, "both", functools.cache(naming.both))
+        yield
 
 
 def pairs(name):
@@ -39,20 +57,19 @@ def pairs(name):
 def told(name):
     """The pairs that fail otherwise than one of the two alone, and how they are told."""
     exercise = FUNCTIONS[name]
-    core.keep(exercise)
+    failures = functools.cache(lambda wrong: outcomes(exercise, wrong.answer).failures)
     counts = {"pairs": 0, "both": 0, "wrong": 0}
-    for a, b, answer in pairs(name):
-        report = outcomes(exercise, answer)
-        alone = {w.name: outcomes(exercise, w.answer).failures for w in (a, b)}
-        if report.passed or report.failures in alone.values():  # one hides the other
-            continue
-        counts["pairs"] += 1
-        counts["both"] += {a.name, b.name} <= {m.name for m in report.mistakes}
-        # A third that gives the same in every case is no wrong name: yes and no say little.
-        others = [m for m in report.mistakes if m.name not in alone]
-        counts["wrong"] += any(
-            outcomes(exercise, m.answer).failures != report.failures for m in others
-        )
+    with remembered():
+        for a, b, answer in pairs(name):
+            report = outcomes(exercise, answer)
+            alone = {w.name: failures(w) for w in (a, b)}
+            if report.passed or report.failures in alone.values():  # one hides the other
+                continue
+            counts["pairs"] += 1
+            counts["both"] += {a.name, b.name} <= {m.name for m in report.mistakes}
+            # A third that gives the same in every case is no wrong name: yes and no say little.
+            others = [m for m in report.mistakes if m.name not in alone]
+            counts["wrong"] += any(failures(m) != report.failures for m in others)
     return counts
 
 

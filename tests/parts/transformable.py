@@ -13,6 +13,7 @@ from transformer_parts import (
     decoder,
     embeddings,
     experts,
+    families,
     feed_forward,
     inside,
     kv_cache,
@@ -20,8 +21,10 @@ from transformer_parts import (
     long_context,
     mla,
     normalization,
+    recurrence,
     residual,
     rope,
+    serving,
     softmax,
     tensors,
     transformer,
@@ -50,6 +53,17 @@ class Function(nn.Module):
 
     def forward(self, *args):
         return self.function(*args)
+
+
+class First(nn.Module):
+    """The output alone of a module that also returns what it keeps."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        return self.module(x)[0]
 
 
 def function(name, call, inputs, **more):
@@ -103,6 +117,20 @@ def model(**options):
     return lambda: decoder.DecoderOnlyTransformer(decoder.ModelConfig(**BASE, **options))
 
 
+FAMILY = {
+    "vocab_size": 11, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 16,
+}  # fmt: skip
+
+
+def plan(name, **options):
+    return families.read_plan({"model_type": name, **FAMILY, **options})
+
+
+def family(name, **options):
+    return lambda: families.FamilyDecoder(plan(name, **options))
+
+
 def reference():
     table = embeddings.sinusoidal_positional_encoding(16, 8)
     return whole.ReferenceTransformer(11, table, 2, 1, 1, 12)
@@ -111,6 +139,9 @@ def reference():
 def mixture(**options):
     options = {"activation": "silu", **options}
     return lambda: experts.MixtureOfExperts(experts.Router(8, 4, 2), 12, **options)
+
+
+UNROLLED = {"export": "no: its loop over the chunks is written out for one length"}
 
 
 def norm_inputs(b, t):
@@ -183,6 +214,30 @@ MODULES = [
         lambda: mla.MultiHeadLatentAttention(8, 2, 4, 4, 4, 6, 4),
         turned,
     ),
+    Part(
+        "recurrence.LightningAttention",
+        lambda: First(recurrence.LightningAttention(8, 2, 3, torch.tensor([0.5, 0.1]))),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "recurrence.GatedDeltaNet",
+        lambda: First(recurrence.GatedDeltaNet(8, 1, 2, 3, 4)),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "recurrence.KimiDeltaAttention",
+        lambda: First(recurrence.KimiDeltaAttention(8, 2, 3)),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "recurrence.Mamba2",
+        lambda: First(recurrence.Mamba2(8, 3, 2, 4)),
+        rows,
+        cannot=UNROLLED,
+    ),
     Part("experts.Router", lambda: experts.Router(8, 4, 2), rows),
     Part(
         "experts.Router, groups and a correction",
@@ -201,6 +256,20 @@ MODULES = [
     Part("decoder.DecoderOnlyTransformer, sinusoids", model(position="sinusoidal"), tokens),
     Part("decoder.DecoderOnlyTransformer, latent", model(**LATENT), tokens),
     Part("decoder.DecoderOnlyTransformer, window", model(sliding_window=3), tokens),
+]
+
+_GEMMA = plan("gemma2", sliding_window=3, attn_logit_softcapping=5.0, head_dim=4)
+MODULES += [
+    Part("families.XIELU", families.XIELU, rows),
+    Part("families.PlusOneRMSNorm", lambda: families.PlusOneRMSNorm(8), rows),
+    Part("families.PlusOneLayerNorm", lambda: families.PlusOneLayerNorm(8), rows),
+    Part(
+        "families.FamilyAttention",
+        lambda: families.FamilyAttention(_GEMMA, _GEMMA.layers[0]),
+        turned,
+    ),
+    Part("families.FamilyBlock", lambda: families.FamilyBlock(_GEMMA, _GEMMA.layers[0]), turned),
+    Part("families.FamilyDecoder", family("llama"), tokens),
 ]
 
 _ACTIVATIONS = [
@@ -385,6 +454,38 @@ FUNCTIONS = [
         local_attention.merge_partials,
         lambda b, t: (draw(3, b, t, 4), draw(3, b, t)),
     ),
+    function("serving.round_to_format", lambda x: serving.round_to_format(x, "e4m3"), rows),
+    function("serving.round_to_mx", lambda x: serving.round_to_mx(x, block=4), rows),
+    function(
+        "recurrence.linear_attention",
+        lambda q, k, v: recurrence.linear_attention(q, k, v, -q[..., 0].abs())[0],
+        qkv,
+        cannot=UNROLLED,
+    ),
+    function(
+        "recurrence.delta_rule",
+        lambda q, k, v: recurrence.delta_rule(q, k, v, q[..., 0].sigmoid())[0],
+        qkv,
+        cannot=UNROLLED,
+    ),
+    function("recurrence.l2_norm", recurrence.l2_norm, rows),
+    function(
+        "recurrence.selective_scan",
+        lambda u, d, a, b, c: recurrence.selective_scan(u, d, a, b, c)[0],
+        lambda b, t: (
+            draw(b, t, 4),
+            draw(b, t, 4).exp(),
+            -draw(4, 3).exp(),
+            draw(b, t, 3),
+            draw(b, t, 3),
+        ),
+        cannot=UNROLLED,
+    ),
+    function(
+        "recurrence.causal_conv",
+        lambda x, w: recurrence.causal_conv(x, w)[0],
+        lambda b, t: (draw(b, t, 8), draw(8, 1, 3)),
+    ),
     function("inside.previous_token_score", inside.previous_token_score, probs),
     function(
         "inside.induction_score",
@@ -419,8 +520,15 @@ ELSEWHERE = {
     "long_context": "ntk_aware_base dynamic_ntk_base yarn_mscale yarn_frequencies alibi_slopes "
     "alibi_bias",
     "experts": "Routing update_correction load_hf_experts",
+    "families": "FAMILIES MISSING Difference Layer Plan Rope differences family_data lineage "
+    "own_lines plan_differences read_plan ACTIVATIONS assemble greedy load_weights "
+    "published_weights cache_numbers parameters token_flops",
     "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
     "SlowMemory",
+    "serving": "BlockPool PagedCache paged_forward Job Scheduler simulate Server "
+    "speculative_accept speculate Quantized quantize FORMATS QuantizedKVCache Team shard "
+    "tensor_parallel pipeline_step",
+    "recurrence": "LayerState associative_scan affine",
     "kv_cache": "KVCache check_new check_cache_law kv_cache_bytes_per_token attention_intensity",
     "mla": "LatentCache mla_cache_elements mla_attention_flops",
     "decoder": "RopeScaling ModelConfig Cache generate from_pretrained_config load_hf_state_dict",

@@ -6,8 +6,8 @@ from importlib.resources import files
 
 # Nothing is on its way from one colour to another, and what is many times the same is made small,
 # or axe would take minutes: a coloured piece of code keeps its element where such a piece occurs
-# for the first time in such a place, and all formulas but some keep their text and lose their
-# inner elements.
+# for the first time in such a place; of all formulas but some the text is left, and of a paragraph
+# that is alone in a cell of a table what stands in it.
 READY = """() => {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync("* { transition: none !important }");
@@ -21,12 +21,16 @@ READY = """() => {
     known.add(kind);
   }
   for (const math of [...document.querySelectorAll("article math")].slice(12)) {
-    math.textContent = math.textContent;
+    math.replaceWith(math.textContent);
+  }
+  for (const p of document.querySelectorAll("article td > p:only-child:not([class], [id])")) {
+    p.replaceWith(...p.childNodes);
   }
 }"""
 RUN = r"""async ([small, known]) => {
   // Colours are slow to find out about, and depend on two colours, the size of the letters and how
-  // a link is marked in which place: the first few texts of each such kind stand for all.
+  // a link is marked in which place: the first few texts of each such kind stand for all. What is
+  // behind a text in a picture axe does not know, and says nothing of its colours.
   const colours = { "color-contrast": "[data-few]", "link-in-text-block": "a[href][data-few]" };
   const seen = {};
   // What is behind an element, and how much of that comes through.
@@ -44,7 +48,7 @@ RUN = r"""async ([small, known]) => {
   for (const e of document.querySelectorAll("[data-few]")) delete e.dataset.few;
   for (const e of document.body.querySelectorAll("*")) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
-    if (!own || !e.checkVisibility()) continue;
+    if (!own || e.closest("svg") || !e.checkVisibility()) continue;
     const { color, fill, fontSize, fontWeight } = getComputedStyle(e);
     const link = e.closest("a");
     const line = link && getComputedStyle(link).textDecorationLine + link.parentElement.localName;

@@ -21,7 +21,9 @@ from book.checkers import core
 from book.checkers import exercise as of_chapter
 from book.grading import verdict
 
-__all__ = ["part_of", "questions", "require", "require_share", "require_statement"]
+__all__ = [
+    "part_of", "questions", "require", "require_part_points", "require_share", "require_statement",
+]  # fmt: skip
 
 # `book.checkers.exercises` looks here too, and finds nothing that a chapter has to ask.
 EXERCISES: dict[str, core.Exercise] = {}
@@ -49,6 +51,33 @@ def require(name: str, answer: core.Answer, part: str) -> None:
         book.grading.WrongAnswerError: unless all of them are right; its hint names the mistake.
         ValueError: if there is no such question, or it has no such part.
     """
+    report, right, total, _ = _of_part(name, answer, part)
+    _judge(report, right, total, 1.0)
+
+
+def require_part_points(
+    name: str, answer: core.Answer, part: str, points: float, least: float = 0.0
+) -> float:
+    """The points of one part: `points` times the share of its cases that are right.
+
+    As the last line of a test cell it gives partial credit within the part, to nbgrader too. Below
+    the share `least` there are none: an answer that returns its argument is right in some cases.
+
+    Raises:
+        ValueError: if there is no such question, or it has no such part.
+    """
+    from book.grading import WrongAnswerError
+
+    report, right, total, share = _of_part(name, answer, part)
+    try:
+        _judge(report, right, total, 1.0)
+    except WrongAnswerError:
+        return round(points * share, 2) if report.attempted and share >= least else 0.0
+    return points
+
+
+def _of_part(name: str, answer: core.Answer, part: str) -> tuple[core.Report, int, int, float]:
+    """The verdict, how many of the part's cases are right, of how many, and the share of them."""
     known = questions()
     if name not in known:
         raise ValueError(f"no question is called {name!r}; there are {', '.join(sorted(known))}")
@@ -58,7 +87,10 @@ def require(name: str, answer: core.Answer, part: str) -> None:
     # All cases, of all parts: the more of them, the surer the mistake is known.
     report = verdict(name, known[name], answer)
     wrong = sum(part_of(case) == part for case, _ in report.failures)
-    _judge(report, len(cases) - wrong, len(cases), 1.0)
+    # What is made of the written cases is asked for only when all of those are right.
+    asked = cases if report.probing else [c for c in known[name].cases if part_of(c.name) == part]
+    share = 0.0 if report.refused else 1 - wrong / len(asked)
+    return report, len(cases) - wrong, len(cases), share
 
 
 def require_share(name: str, answer: core.Answer, share: float) -> None:
@@ -94,7 +126,7 @@ def require_statement(name: str, answer: object) -> None:
 
 
 def _judge(report: core.Report, right: int, total: int, share: float) -> None:
-    from book.grading import WrongAnswerError, hints
+    from book.grading import WrongAnswerError, hints, told
 
     if report.attempted and right >= share * total:
         return
@@ -102,7 +134,7 @@ def _judge(report: core.Report, right: int, total: int, share: float) -> None:
     if not report.attempted:
         right = 0
         hint = "There is nothing to check yet: the function raises NotImplementedError."
-    elif report.looks_like:
-        hint += f" It looks like this mistake: {report.looks_like.name}. {report.looks_like.why}"
+    else:
+        hint += told(report)
     hints.append(hint)
     raise WrongAnswerError(str(report), hint, right / total)

@@ -288,6 +288,23 @@ MASKED_MEAN = Exercise(
             lambda x, m, dim: x.masked_fill(~m, 0.0).sum(dim) / m.sum(dim).clamp(min=1),
         ),
         WrongAnswer(
+            "multiplied by the mask and divided by its sum",
+            "That is right for ordinary numbers only: 0 times inf is nan, a mask of size 1 along a "
+            "dimension counts once for all of its entries, and a row without entries gives 0 / 0.",
+            lambda x, m, dim: (x * m).sum(dim) / m.sum(dim),
+        ),
+        WrongAnswer(
+            "divided by the mask's sum as it is",
+            "A mask of size 1 along a dimension counts once for all of its entries, and a row "
+            "without entries gives 0 / 0.",
+            lambda x, m, dim: x.masked_fill(~m, 0.0).sum(dim) / m.sum(dim),
+        ),
+        WrongAnswer(
+            "divided by the sum of the whole mask",
+            "Each row has a count of its own. Sum the mask along the same dimension as x.",
+            lambda x, m, dim: (x * m).sum(dim) / m.sum(),
+        ),
+        WrongAnswer(
             "mask turned over",
             "True keeps an entry in this book's masks. This averages the padding.",
             lambda x, m, dim: _masked_mean(x, ~m, dim),

@@ -9,10 +9,11 @@ looks like and why that is one (`naming`), and what the text forbids and it did 
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -95,6 +96,7 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
             either=found.either,
             probing=probing,
             again=_again(name, exercise, names, *failures[0][1:]),
+            raised=_raised(got[k].error for k, _, _ in failures),
             notes=notes,
         )
     refused = _forbidden(exercise, answer, names)
@@ -125,6 +127,12 @@ def _failures(
         for k, (case, w, g) in enumerate(zip(cases, want, got, strict=True))
         if (found := difference(w, g, case.tol, case.relative) or habit.get(k)) is not None
     ]
+
+
+def _raised(errors: Iterable[BaseException | None]) -> tuple[str, ...]:
+    """The names of Python's own exceptions among them; another's name could say anything."""
+    kinds = [type(one).__name__ for one in errors if one is not None]
+    return tuple(dict.fromkeys(name for name in kinds if hasattr(builtins, name)))
 
 
 def _probe(

@@ -133,9 +133,11 @@ def value_difference(want: Any, have: Any, tol: float, relative: bool = False) -
 def _number_difference(want: float, have: float, tol: float, relative: bool) -> Difference | None:
     off = abs(want - have) if math.isfinite(want) and math.isfinite(have) else math.inf
     scale = abs(want) if relative else max(1.0, abs(want))
-    if want == have or (want != want and have != have) or off <= tol * scale:
+    if want == have or (want != want and have != have):
         return None
-    if off <= NEAR * abs(want):
+    if math.isfinite(off) and off <= tol * scale:
+        return None
+    if math.isfinite(off) and off <= NEAR * abs(want):
         return Difference(_missed(want, off), near=True)
     return Difference(f"expected {want:.6g}, got {have:.6g}")
 

@@ -23,6 +23,8 @@ class Report:
     probing: bool = False
     # How to see the first failing case again: its arguments, and a line that makes them.
     again: tuple[str, ...] = ()
+    # The types of Python's own exceptions that it raises where it should not.
+    raised: tuple[str, ...] = ()
     # What the answer leaves changed in the session.
     notes: tuple[str, ...] = ()
     # What is wrong whatever the case: a signature, or something that is forbidden.

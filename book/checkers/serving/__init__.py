@@ -1,0 +1,19 @@
+"""The exercises of the chapter on serving a model."""
+
+from __future__ import annotations
+
+from book.checkers.serving.append import APPEND
+from book.checkers.serving.estimates import CHUNK, DRAFT, FITS, JOBS, SCALE
+from book.checkers.serving.groups import GROUPS
+from book.checkers.serving.residual import RESIDUAL
+
+EXERCISES = {
+    "fits": FITS,
+    "append": APPEND,
+    "jobs": JOBS,
+    "chunk": CHUNK,
+    "residual": RESIDUAL,
+    "draft": DRAFT,
+    "scale": SCALE,
+    "groups": GROUPS,
+}

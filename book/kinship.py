@@ -1,0 +1,251 @@
+"""The configurations of the chapter on families: one entry of `book/facts.yml` for each.
+
+    plan = read_plan(configuration("gemma2"))
+
+The sizes are the defaults of the family's configuration class, so they are those of one published
+model or of none; `label` is what a page calls the family, `year` when it came out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from book.facts import load
+from transformer_parts.families import FAMILIES, Plan, read_plan
+
+FACTS = (
+    "family-llama",
+    "family-internlm3",
+    "family-iquestcoder",
+    "family-mistral",
+    "family-ministral",
+    "family-ministral3",
+    "family-qwen2",
+    "family-qwen3",
+    "family-seed-oss",
+    "family-cwm",
+    "family-arcee",
+    "family-jais2",
+    "family-helium",
+    "family-ernie4-5",
+    "family-smollm3",
+    "family-granite",
+    "family-hyperclovax",
+    "family-hunyuan-v1-dense",
+    "family-phi3",
+    "family-glm",
+    "family-glm4",
+    "family-apertus",
+    "family-nanochat",
+    "family-gemma",
+    "family-gemma2",
+    "family-vaultgemma",
+    "family-gemma3-text",
+    "family-olmo",
+    "family-olmo2",
+    "family-olmo3",
+    "family-exaone4",
+    "family-cohere",
+    "family-cohere2",
+    "family-nemotron",
+    "family-starcoder2",
+    "family-stablelm",
+    "family-phi",
+    "family-persimmon",
+    "family-gpt-neox",
+    "family-gpt2",
+    "family-openai-gpt",
+    "family-gpt-bigcode",
+    "family-gpt-neo",
+    "family-gptj",
+    "family-codegen",
+    "family-opt",
+    "family-biogpt",
+    "family-bloom",
+    "family-mpt",
+    "family-falcon",
+    "family-mixtral",
+    "family-qwen2-moe",
+    "family-qwen3-moe",
+    "family-olmoe",
+    "family-flex-olmo",
+    "family-granitemoe",
+    "family-granite-swa",
+    "family-granitemoeshared",
+    "family-granitemoe-swa",
+    "family-gpt-oss",
+    "family-llama4-text",
+    "family-deepseek-v2",
+    "family-deepseek-v3",
+    "family-glm4-moe-lite",
+    "family-youtu",
+    "family-minicpm3",
+    "family-dots1",
+    "family-glm4-moe",
+    "family-solar-open",
+    "family-exaone-moe",
+    "family-afmoe",
+    "family-minimax-m2",
+    "family-hy-v3",
+    "family-hunyuan-v1-moe",
+    "family-ernie4-5-moe",
+    "family-cohere2-moe",
+    "family-mellum",
+)
+
+
+def fact_of(family: str) -> str:
+    """The entry of a family, such as `family-gpt-neox` for gpt_neox."""
+    return f"family-{re.sub('_', '-', family)}"
+
+
+def label(family: str) -> str:
+    """What a page calls the family."""
+    return str(load()[fact_of(family)].values["name"])
+
+
+def year(family: str) -> int:
+    """The year of its paper, or the one in the copyright notice of its code."""
+    return int(load()[fact_of(family)].values["year"])
+
+
+def configuration(family: str) -> dict[str, Any]:
+    """What a config.json of the family holds, as far as the facts have it."""
+    values = dict(load()[fact_of(family)].values)
+    del values["name"], values["year"]
+    return {"model_type": family, **nested(values)}
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values whose names have a point, such as `rope_parameters.factor`, as tables."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        table, _, inner = key.partition(".")
+        if inner:
+            found.setdefault(table, {})[inner] = value
+        else:
+            found[table] = value
+    return found
+
+
+@cache
+def plan_of(family: str) -> Plan:
+    """The plan of that configuration."""
+    return read_plan(configuration(family))
+
+
+def by_year() -> list[str]:
+    """All families, the oldest first, in the order of the data within a year."""
+    return sorted(FAMILIES, key=year)
+
+
+# ---------------------------------------------------------------- a plan in words
+
+COLUMNS = (
+    "norm", "placed", "heads", "positions", "q, k", "window", "units", "biases", "factors"
+)  # fmt: skip
+_PLACES = {
+    ("attn_in", "ffn_in"): "before",
+    ("attn_out", "ffn_out"): "after",
+    ("attn_in", "attn_out", "ffn_in", "ffn_out"): "both",
+    ("attn_sum", "ffn_sum"): "on sum",
+}
+_GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU"}
+_PLAIN = {
+    "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU", "relu2": "ReLU²", "xielu": "xIELU"
+}  # fmt: skip
+
+
+def words(plan: Plan) -> dict[str, str]:
+    """The choices of a plan, a word for each column of the table."""
+    return {
+        "norm": {"rms": "RMS", "layer": "LN"}[plan.norm],
+        "placed": "parallel" if plan.parallel else _PLACES[plan.norms],
+        "heads": _heads(plan),
+        "positions": _positions(plan),
+        "q, k": {None: "–", "rms": "RMS", "layer": "LN", "l2": "l2"}[plan.qk_norm],
+        "window": _window(plan),
+        "units": "experts" if plan.experts else (_GATED if plan.gated else _PLAIN)[plan.activation],
+        "biases": _biases(plan),
+        "factors": _factors(plan),
+    }
+
+
+def _heads(plan: Plan) -> str:
+    if plan.mla:
+        return "MLA"
+    if plan.num_kv_heads == plan.num_heads:
+        return "MHA"
+    return "MQA" if plan.num_kv_heads == 1 else "GQA"
+
+
+def _positions(plan: Plan) -> str:
+    if plan.position != "rope":
+        return {"learned": "table", "alibi": "ALiBi"}[plan.position]
+    if not all(layer.rope for layer in plan.layers):
+        return "some"
+    whole = plan.mla["qk_rope_head_dim"] if plan.mla else plan.head_dim
+    return "RoPE" if all(r.dim == whole for r in plan.ropes.values()) else "part"
+
+
+def _window(plan: Plan) -> str:
+    if any(layer.chunk for layer in plan.layers):
+        return "chunks"
+    near = sum(layer.window is not None for layer in plan.layers)
+    return "–" if near == 0 else "all" if near == len(plan.layers) else "some"
+
+
+def _biases(plan: Plan) -> str:
+    has = plan.qkv_bias, plan.out_bias, plan.mlp_bias
+    if all(has):
+        return "all"
+    return {(False,) * 3: "–", (True, False, False): "q, k, v"}.get(has, "some")
+
+
+def _factors(plan: Plan) -> str:
+    if plan.attn_cap or plan.logit_cap:
+        return "cap"
+    if plan.sinks:
+        return "sinks"
+    scaled = (plan.embed_scale, plan.residual_scale, plan.logit_scale)
+    return "–" if scaled == (1.0, 1.0, 1.0) else "scale"
+
+
+# What the table may be filtered by: the column, and the words that fit.
+FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "any part": ("norm", ("RMS", "LN")),
+    "LayerNorm": ("norm", ("LN",)),
+    "norms after the branch": ("placed", ("after", "both")),
+    "parallel branches": ("placed", ("parallel",)),
+    "as many heads of keys": ("heads", ("MHA",)),
+    "shared keys": ("heads", ("GQA", "MQA")),
+    "latent attention": ("heads", ("MLA",)),
+    "RoPE on a part": ("positions", ("part",)),
+    "layers without RoPE": ("positions", ("some",)),
+    "positions without RoPE": ("positions", ("table", "ALiBi")),
+    "QK-norm": ("q, k", ("RMS", "LN", "l2")),
+    "windows or chunks": ("window", ("all", "some", "chunks")),
+    "experts": ("units", ("experts",)),
+    "no gate": ("units", ("ReLU", "GELU", "ReLU²", "xIELU")),
+    "biases": ("biases", ("all", "some", "q, k, v")),
+    "caps, sinks or scales": ("factors", ("cap", "sinks", "scale")),
+}
+PERIODS: dict[str, range] = {
+    "any year": range(2018, 2100),
+    "to 2022": range(2018, 2023),
+    "2023 and 2024": range(2023, 2025),
+    "from 2025 on": range(2025, 2100),
+}
+
+
+def fitting(feature: str, period: str = "any year") -> list[str]:
+    """The families of a period that have a feature, the oldest first."""
+    column, good = FEATURES[feature]
+    return [
+        family
+        for family in by_year()
+        if year(family) in PERIODS[period] and words(plan_of(family))[column] in good
+    ]

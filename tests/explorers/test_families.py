@@ -1,0 +1,326 @@
+"""The explorers on families: drawings by hand, counts from the facts, lines from the data."""
+
+import tomllib
+
+import torch
+
+from book.chapters import ROOT
+from book.explorer import Arrow, Bars, Box, Curve, Dot, Grid, Scene, Text
+from book.facts import load
+from book.kinship import COLUMNS, by_year, label, plan_of, words, year
+
+from .reading import Seen, check_explorer, says
+
+# What the two drawings say, from the papers and the configurations.
+GPT2 = {
+    "norm": "LayerNorm", "heads": "12 heads, keys for 12, of 64",
+    "positions": "learned positions", "more": "sees all", "kind of units": "GELU, no gate",
+    "hidden": "3,072 hidden units", "biases": "biases",
+    "embedding": "50,257 tokens, width 768", "head": "head: the embedding",
+}  # fmt: skip
+MISTRAL = {
+    "norm": "RMSNorm", "heads": "32 heads, keys for 8, of 128", "positions": "RoPE",
+    "more": "window 4,096", "kind of units": "SwiGLU", "hidden": "14,336 hidden units",
+    "biases": "no biases", "embedding": "32,000 tokens, width 4,096",
+    "head": "head of its own",
+}  # fmt: skip
+COHERE = {
+    "norm": "LayerNorm", "heads": "64 heads, keys for 64, of 128", "positions": "RoPE",
+    "more": "sees all", "kind of units": "SwiGLU", "hidden": "22,528 hidden units",
+    "biases": "no biases", "embedding": "256,000 tokens, width 8,192",
+    "head": "head: the embedding",
+}  # fmt: skip
+
+
+def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
+    """The shapes of one side; `lit` are the boxes that are filled."""
+
+    def box(x, y, w, h, text, name, shown=True):
+        on = name in lit
+        return Box(
+            x, y, w, h, text, fill=0.35 if on else None, role="weight" if on else "ink",
+            strong=on, shown=shown,
+        )  # fmt: skip
+
+    entry = 3.0 if "attn_in" in norms else 5.4
+    second = 11.1 if "ffn_in" in norms else 13.0
+    shapes = {
+        "name": Text(4.9, 21.9, name, strong=True),
+        "stream": Arrow(0.8, 1.4, 0.8, 18.2),
+        "to attention": Arrow(0.8, entry, 1.9, entry),
+        "to units": Arrow(0.8, second, 1.9, second, shown=not parallel),
+        "one norm for both": Curve(
+            [9.6, 9.9, 9.9, 9.6], [3.0, 3.0, 13.0, 13.0], shown=parallel, dash=True
+        ),
+        "from attention": Arrow(1.9, 6.8, 0.95, 8.9),
+        "from units": Arrow(1.9, 14.3, 0.95, 16.3),
+        "first sum": Dot(0.8, 8.9),
+        "second sum": Dot(0.8, 16.3),
+        "embedding": box(0.2, 0.2, 9.4, 1.2, said["embedding"], "embedding"),
+        "attention": box(1.9, 3.8, 7.7, 3.4, "", "attention"),
+        "heads": Text(5.75, 6.5, said["heads"], small=True),
+        "positions": Text(5.75, 5.5, said["positions"], small=True),
+        "more": Text(5.75, 4.5, said["more"], small=True),
+        "units": box(1.9, 11.9, 7.7, 2.8, "", "units"),
+        "kind of units": Text(5.75, 13.9, said["kind of units"], small=True),
+        "hidden": Text(5.75, 12.7, said["hidden"], small=True),
+        "biases": box(1.9, 18.5, 7.7, 1.0, said["biases"], "biases"),
+        "head": box(0.2, 19.8, 9.4, 1.2, said["head"], "head"),
+    }
+    places = {"attn_in": 2.5, "attn_out": 7.5, "attn_sum": 9.3,
+              "ffn_in": 10.6, "ffn_out": 15.0, "ffn_sum": 16.7}  # fmt: skip
+    for place, y in places.items():
+        left = 0.3 if place.endswith("sum") else 1.9
+        shapes[place] = box(left, y, 9.6 - left, 1.0, said["norm"], "norm", shown=place in norms)
+    return Scene(title, shapes, xlim=(0, 10.1), ylim=(0, 22.6), height=420, equal=False)
+
+
+def numbers(first, second):
+    """The table under the drawings: parameters, those of a token, cache, operations."""
+    return Grid(
+        "by their default sizes, after 8,192 tokens",
+        torch.tensor([first, second]).T / 1e9,
+        ["billions of parameters", "of these for a token", "GB of cache, 16 bits",
+         "GFLOPs for a token"],
+        ["first", "second"],
+        text=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}",
+        limits=(0, 700),
+    )  # fmt: skip
+
+
+def of_gpt2():
+    d, layers = 768, 12
+    matrices = layers * 12 * d * d
+    total = matrices + layers * 13 * d + (50257 + 1024) * d + 2 * d
+    flops = 2 * (matrices + 50257 * d) + 4 * layers * d * 8192
+    return [total, total, 2 * 2 * layers * d * 8192, flops]
+
+
+def of_mistral():
+    d, layers, window = 4096, 32, 4096
+    block = 2 * d * d + 2 * d * 1024 + 3 * d * 14336
+    total = layers * (block + 2 * d) + 2 * 32000 * d + d
+    flops = 2 * (layers * block + 32000 * d) + 4 * layers * d * window
+    return [total, total, 2 * 2 * layers * 1024 * window, flops]
+
+
+def of_cohere():
+    d, layers = 8192, 40
+    matrices = layers * (4 * d * d + 3 * d * 22528)
+    total = matrices + (layers + 1) * d + 256000 * d
+    flops = 2 * (matrices + 256000 * d) + 4 * layers * d * 8192
+    return [total, total, 2 * 2 * layers * d * 8192, flops]
+
+
+@check_explorer("explore-two", {"first": "GPT-2", "second": "Mistral"})
+def test_gpt2_and_mistral_differ_nearly_everywhere():
+    one, other = of_gpt2(), of_mistral()
+    lit = {"norm", "attention", "units", "biases", "head"}
+    return Seen(
+        says(
+            "GPT-{} and Mistral differ in {} of {} places: the norm, heads, positions, what "
+            "attention sees, hidden units, biases, head. {} against {} billion parameters; {} "
+            "against {} GB of cache",
+            2, 7, 9, one[0] / 1e9, other[0] / 1e9, one[2] / 1e9, other[2] / 1e9,
+        ),
+        drawn("the first", "GPT-2", GPT2, lit),
+        drawn("the second", "Mistral", MISTRAL, lit),
+        numbers(one, other),
+    )  # fmt: skip
+
+
+@check_explorer("explore-two", {"first": "Cohere", "second": "Mistral"})
+def test_a_parallel_block_has_one_norm_for_both_branches():
+    one, other = of_cohere(), of_mistral()
+    lit = {"norm", "attention", "head"}
+    return Seen(
+        says(
+            "Cohere and Mistral differ in {} of {} places: the norm, where norms stand, heads, "
+            "what attention sees, head. {} against {} billion parameters; {} against {} GB",
+            5, 9, one[0] / 1e9, other[0] / 1e9, one[2] / 1e9, other[2] / 1e9,
+        ),
+        drawn("the first", "Cohere", COHERE, lit, norms=("attn_in",), parallel=True),
+        drawn("the second", "Mistral", MISTRAL, lit),
+        numbers(one, other),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- lines
+
+
+def merged(data, name):
+    """The choices of a family: those of the one it is like, then its own."""
+    own = dict(data[name])
+    like = own.pop("like", None)
+    found = merged(data, like) if like else dict(data["defaults"])
+    for key, value in own.items():
+        nested = key in ("names", "experts") and isinstance(value, dict)
+        found[key] = {**found.get(key, {}), **value} if nested else value
+    return found
+
+
+def flat(choices):
+    """Choices by name, without the names and the layout of tensors."""
+    layout = {"names", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
+              "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
+              "experts_bias", "sizes", "keys", "absent", "unsupported"}  # fmt: skip
+    made = {}
+    for key, value in choices.items():
+        if isinstance(value, dict) and key not in layout:
+            made |= {(key, k): v for k, v in value.items()}
+        elif key not in layout:
+            made[key] = value
+    return made
+
+
+@check_explorer("explore-lines", {"family": "OLMo 3"})
+def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
+    file = ROOT / "transformer_parts/families/families.toml"
+    data = tomllib.loads(file.read_text(encoding="utf-8"))
+    line = ["olmo3", "olmo2", "llama"]
+    assert [data[name].get("like") for name in line] == ["olmo2", "llama", None]
+    own, root = flat(merged(data, "olmo3")), flat(merged(data, "llama"))
+    differ = [k for k in {*own, *root} if own.get(k) != root.get(k)]
+    shapes = {}
+    names = ["OLMo 3", "OLMo 2", "Llama", "", "", ""]
+    for k, name in enumerate(names):
+        y = 9.6 - 1.8 * k
+        shapes[f"box {k}"] = Box(
+            0.3, y, 5.2, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
+        )
+        lines = f"{len(data[line[k]])} lines" if name else ""
+        shapes[f"lines {k}"] = Text(5.8, y + 0.55, lines, anchor="start", shown=bool(name))
+    for k in range(5):
+        shapes[f"arrow {k}"] = Arrow(
+            2.9, 9.0 - 1.8 * k, 2.9, 9.55 - 1.8 * k, shown=bool(names[k + 1])
+        )
+    of_its_own = [k for k in data["olmo3"] if k not in ("like", "names")]
+    return Seen(
+        says(
+            "OLMo {} has {} lines of its own and {} names of tensors. Its line has {} families, "
+            "and it differs in {} choices from Llama",
+            3, len(of_its_own), 0, 3, len(differ),
+        ),
+        Scene("the line that a family comes from", shapes, xlim=(0, 9), ylim=(0.3, 11)),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the cache
+
+
+@check_explorer("explore-costs", {"family": "Gemma 3", "tokens": "65,536"})
+def test_the_cache_of_gemma_3_after_65536_tokens():
+    n = 65536
+
+    def of(entry):
+        return load()[entry].values
+
+    def grouped(entry, heads, width, kv=None, layers="num_hidden_layers", kept=None):
+        v = of(entry)
+        g = v.get("num_key_value_heads", v.get(heads)) if kv is None else kv
+        dim = v.get("head_dim", v[width] // v[heads])
+        return 2 * g * dim * (v[layers] * n if kept is None else kept)
+
+    usual = ("num_attention_heads", "hidden_size")
+    g3 = of("family-gemma3-text")
+    full = g3["num_hidden_layers"] // 6
+    near = (g3["num_hidden_layers"] - full) * g3["sliding_window"] + full * n
+    oss = of("family-gpt-oss")
+    half = oss["num_hidden_layers"] // 2
+    latent = {
+        entry: of(entry)["num_hidden_layers"]
+        * (of(entry)["kv_lora_rank"] + of(entry)["qk_rope_head_dim"]) * n
+        for entry in ("family-minicpm3", "family-deepseek-v3")
+    }  # fmt: skip
+    numbers = {
+        "GPT-NeoX": 2 * 6144 * 44 * n,
+        "Llama": grouped("family-llama", *usual),
+        "Mistral": grouped("family-mistral", *usual, kept=32 * 4096),
+        "Gemma 3": grouped("family-gemma3-text", *usual, kept=near),
+        "Cohere": grouped("family-cohere", *usual),
+        "Mixtral": grouped("family-mixtral", *usual),
+        "gpt-oss": grouped("family-gpt-oss", *usual, kept=half * (oss["sliding_window"] + n)),
+        "MiniCPM3": latent["family-minicpm3"],
+        "DeepSeek-V3": latent["family-deepseek-v3"],
+    }
+    gb = {name: 2 * v / 1e9 for name, v in numbers.items()}
+    return Seen(
+        says(
+            "Gemma {} keeps {} GB for {} tokens, {} numbers for each, and {} times what Llama",
+            3, gb["Gemma 3"], n, float(numbers["Gemma 3"] / n), gb["Gemma 3"] / gb["Llama"],
+        ),
+        Bars(
+            "cache of one text, 16 bits",
+            list(gb),
+            {
+                "chosen": [v if k == "Gemma 3" else 0.0 for k, v in gb.items()],
+                "others": [0.0 if k == "Gemma 3" else v for k, v in gb.items()],
+            },
+            "family",
+            "GB",
+        ),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the table
+
+
+@check_explorer("explore-table", {"with": "QK-norm", "years": "2023 and 2024"})
+def test_the_families_with_a_norm_of_queries_and_keys_until_2024():
+    rows = {family: words(plan_of(family)) for family in by_year()}
+    of_years = [family for family in rows if year(family) in (2023, 2024)]
+    good = [f for f in of_years if plan_of(f).qk_norm is not None]
+    assert {"persimmon", "olmo2", "olmoe"} <= set(good)
+    top = 15 * len(rows) + 12
+    cells = {"family": [label(f) for f in good], "year": [f"{year(f)}" for f in good]}
+    cells |= {c: [rows[f][c] for f in good] for c in COLUMNS}
+    left = (4, 138, 182, 226, 284, 336, 400, 446, 508, 572, 632)
+    middle = top - 15 - 15 * (len(good) - 1) / 2
+    shapes = {
+        name: Text(x, middle, "\n".join(column), anchor="start", small=True)
+        for x, (name, column) in zip(left, cells.items(), strict=True)
+    }
+    return Seen(
+        says(
+            "QK-norm, {} and {}: {} of {} families, {} %",
+            2023, 2024, len(good), len(of_years), 100 * len(good) / len(of_years),
+        ),
+        Scene("families and parts, the oldest first", shapes, xlim=(0, 690), ylim=(0, top + 20)),
+    )  # fmt: skip
+
+
+def test_the_words_of_some_families_are_those_of_their_papers():
+    found = {family: words(plan_of(family)) for family in ("gpt2", "gptj", "olmo2", "gpt_oss")}
+    assert list(found["gpt2"].values()) == [
+        "LN", "before", "MHA", "table", "–", "–", "GELU", "all", "–"
+    ]  # fmt: skip
+    assert (found["gptj"]["placed"], found["gptj"]["positions"]) == ("parallel", "part")
+    assert (found["olmo2"]["placed"], found["olmo2"]["q, k"]) == ("after", "RMS")
+    assert [found["gpt_oss"][c] for c in ("heads", "window", "units", "factors")] == [
+        "GQA", "some", "experts", "sinks"
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- one matrix
+
+
+@check_explorer("explore-fused", {"order": "group by group", "heads of keys": "4"})
+def test_four_groups_read_in_three_blocks():
+    there = [f"{part}{i}" for i in (1, 2, 3, 4) for part in "qkv"]
+    taken = sorted(there, key=lambda name: ("qkv".index(name[0]), name))
+    roles = {"q": "query", "k": "key", "v": "value"}
+    shapes = {}
+    for i, name in enumerate(there):
+        role = roles[name[0]]
+        shapes[f"row {i + 1}"] = Box(1, 12 - i, 3, 0.9, name, fill=0.4, role=role)
+        shapes[f"read {i + 1}"] = Text(
+            6.2, 12.45 - i, f"read as {taken[i]}", role="good" if taken[i] == name else "bad"
+        )
+    return Seen(
+        says(
+            "group by group: {} heads in one matrix, {} of queries and {} of keys. Read as three "
+            "blocks, {} of {} are taken for another one",
+            12, 4, 4, sum(a != b for a, b in zip(there, taken, strict=True)), 12,
+        ),
+        Scene("the heads in the matrix", shapes, xlim=(0, 9), ylim=(0.8, 13.1)),
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""The explorers of chapter 24: memories kept as plain lists, written pair by pair."""
+
+import math
+
+import numpy as np
+import torch
+
+from book.explorer import Bars, Grid, Lines
+
+from .reading import Seen, check_explorer, says
+
+KEYS = [(1.0, 0.0), (0.6, 0.8), (0.0, 1.0)]
+VALUES = [(10.0, 0.0), (0.0, 10.0), (0.0, 0.0)]
+TOKENS = ["token 1", "token 2", "token 3"]
+
+
+def reads(memory, key):
+    return [sum(key[i] * memory[i][j] for i in range(2)) for j in range(2)]
+
+
+def seen_memory(rule, count, memory):
+    read = [reads(memory, key) for key in KEYS]
+    off = max(
+        abs(r - v)
+        for line, value in list(zip(read, VALUES, strict=True))[:count]
+        for r, v in zip(line, value, strict=True)
+    )
+    return Seen(
+        says(
+            f"Rule: {rule}. After {{}} of {{}} tokens the newest key reads ({{}}, {{}}); the "
+            "largest error among the keys written so far is {}",
+            *(count, 3, *read[count - 1], off),
+        ),
+        Grid(
+            "the memory",
+            memory,
+            ["key 1st", "key 2nd"],
+            ["value 1st", "value 2nd"],
+            text=lambda x: f"{x:.1f}",
+            xlabel="feature of the value",
+            ylabel="feature of the key",
+            limits=(-10, 16),
+        ),
+        Bars(
+            "what each key reads",
+            TOKENS,
+            {"first feature": [r[0] for r in read], "second feature": [r[1] for r in read]},
+            "key of",
+            "read",
+            (-6, 18),
+        ),
+    )
+
+
+@check_explorer("one-memory", {"rule": "correct", "written so far": "token 3"})
+def test_three_corrections():
+    memory = [[0.0, 0.0], [0.0, 0.0]]
+    for key, value in zip(KEYS, VALUES, strict=True):
+        missing = [v - r for v, r in zip(value, reads(memory, key), strict=True)]
+        for i in range(2):
+            for j in range(2):
+                memory[i][j] += key[i] * missing[j]
+    return seen_memory("correct", 3, memory)
+
+
+@check_explorer("one-memory", {"rule": "fade by half, then add", "written so far": "token 3"})
+def test_three_tokens_that_fade():
+    left = [0.25, 0.5, 1.0]
+    memory = [
+        [sum(p * k[i] * v[j] for p, k, v in zip(left, KEYS, VALUES, strict=True)) for j in range(2)]
+        for i in range(2)
+    ]
+    return seen_memory("fade by half, then add", 3, memory)
+
+
+@check_explorer("chunk-picture", {"tokens of a chunk": "8", "features of a head": "16"})
+def test_two_chunks_of_eight():
+    cells = np.full((16, 16), math.nan)
+    together = 0
+    for query in range(16):
+        for key in range(query + 1):
+            cells[query, key] = float((query < 8) == (key < 8))
+            together += int(cells[query, key])
+    squares = 2 * 8 * 8 * (16 + 16)  # two chunks; a product needs 16, its value 16
+    tables = 2 * 16 * 16 * 16  # every token reads a table, and writes into it
+    names = [str(i) for i in range(16)]
+    return Seen(
+        says(
+            "Chunks of {}, heads of {} features: {} steps one behind the other. {} of {} pairs "
+            "meet in their chunk. {} multiplications inside the chunks and {} for the table, {} in "
+            "all",
+            *(8, 16, 2, together, 136, squares, tables, squares + tables),
+        ),
+        Grid(
+            "■ in the chunk, · through the table",
+            cells,
+            names,
+            names,
+            text=lambda x: "■" if x else "·",
+            xlabel="key",
+            ylabel="query",
+            limits=(0, 1),
+            empty="",
+        ),
+        Bars(
+            "multiplications",
+            ["inside chunks", "for the table", "in all"],
+            {"multiplications": [squares, tables, squares + tables]},
+            "where",
+            "multiplications",
+            (0, 12000),
+        ),
+    )
+
+
+@check_explorer("step-explorer", {"β, size of the step": "1.5", "length of the key": "1.4"})
+def test_a_step_that_is_too_long():
+    first = math.hypot(0 - 0.6 * 1.4 * 10, 10)  # the key reads a part of the first value
+    errors = [first * abs(1 - 1.5 * 1.4**2) ** n for n in range(9)]
+    here = [math.nan] * 9
+    here[1] = errors[1]
+    return Seen(
+        says(
+            "A key of length {} and steps of {}: the error is {} before and {} after one step, {} "
+            "of it. After {} steps it is {}",
+            *(1.4, 1.5, errors[0], errors[1], errors[1] / errors[0], 8, errors[8]),
+        ),
+        Lines(
+            "what the second key misses",
+            list(range(9)),
+            {"error": errors, "after one token": here},
+            "steps with this key and value",
+            "error",
+            ylim=(0, 40),
+        ),
+    )
+
+
+@check_explorer("tree-explorer", {"level": "down to pairs"})
+def test_the_tree_before_the_last_level():
+    x = [8, 4, 2, 6, 1, 5, 3, 7]
+
+    def added(first, last):
+        return sum(x[n] / 2 ** (last - n) for n in range(first, last + 1))
+
+    cells = np.full((7, 8), math.nan)
+    cells[0] = x
+    for end in (1, 3, 5, 7):
+        cells[1, end] = added(end - 1, end)
+    for end in (3, 7):
+        cells[2, end] = added(end - 3, end)
+    cells[3, 7] = added(0, 7)
+    cells[4, 3], cells[4, 7] = added(0, 3), added(0, 7)
+    for end in (1, 3, 5, 7):
+        cells[5, end] = added(0, end)
+    levels = ["tokens", "pairs", "fours", "all eight", "down to fours", "down to pairs", "all"]
+    return Seen(
+        says(
+            "Down to pairs, level {} of {}: {} joins so far. In place {} stands the stretch of "
+            "tokens {} to {}, with {} as what it adds",
+            *(5, 6, 4 + 2 + 1 + 1, 6, 1, 6, added(0, 5)),
+        ),
+        Grid(
+            "what a stretch adds to the state",
+            cells,
+            levels,
+            [str(n) for n in range(1, 9)],
+            text=lambda x: f"{x:.3g}",
+            xlabel="last token of the stretch",
+            limits=(0, 12),
+            empty="",
+        ),
+    )
+
+
+@check_explorer("fits-explorer", {"rule": "fade and correct", "features of a key": "8"})
+def test_what_a_small_table_holds():
+    counts, shares = [1, 2, 4, 8, 16, 32, 64, 128, 256], []
+    for pairs in counts:
+        right = total = 0
+        for seed in range(3):
+            draw = torch.Generator().manual_seed(seed)
+            normal = torch.randn(8, pairs, 8, generator=draw, dtype=torch.float64)
+            keys = normal / normal.norm(dim=-1, keepdim=True)
+            _, values = torch.randn(2, 8, pairs, 8, generator=draw, dtype=torch.float64)
+            memory = torch.zeros(8, 8, 8, dtype=torch.float64)
+            for n in range(pairs):
+                k, v = keys[:, n], values[:, n]
+                memory = 0.97 * memory
+                missing = v - torch.einsum("mi,mij->mj", k, memory)
+                memory = memory + torch.einsum("mi,mj->mij", k, missing)
+            read = torch.einsum("mni,mij->mnj", keys, memory)
+            nearest = (read[:, :, None] - values[:, None]).square().sum(-1).argmin(-1)
+            right += int((nearest == torch.arange(pairs)).sum())
+            total += 8 * pairs
+        shares.append(100 * right / total)
+    here = [math.nan] * 9
+    here[counts.index(8)] = shares[counts.index(8)]
+    held = max(n for n, share in zip(counts, shares, strict=True) if share > 90)
+    return Seen(
+        says(
+            "Rule: fade and correct, {} features: of {} pairs {} % are read rightly, of {} pairs "
+            "{} %. More than {} % up to {} pairs",
+            *(8, 8, shares[3], 32, shares[5], 90, held),
+        ),
+        Lines(
+            "answers nearest to the right value",
+            counts,
+            {"this rule": shares, "as many pairs as features": here},
+            "pairs written",
+            "right, in %",
+            xscale="log",
+            ylim=(0, 105),
+        ),
+    )
+
+
+@check_explorer("cost-explorer", {"tokens": "32,768", "layers with attention": "6"})
+def test_six_caches_and_forty_two_memories():
+    one = torch.empty(2, 2, 256, dtype=torch.bfloat16, device="meta").nbytes / 2**20
+    memory = torch.empty(32, 128, 128, dtype=torch.float32, device="meta").nbytes / 2**20
+    at = [2.0**n for n in range(7, 18)]
+    stack = [6 * one * n + 42 * memory for n in at]
+    here = [math.nan] * 11
+    here[at.index(32768)] = stack[at.index(32768)]
+    now = stack[at.index(32768)]
+    return Seen(
+        says(
+            "{} tokens, {} of {} layers with attention: caches of {} MiB and memories of {} MiB, "
+            "{} MiB in all. With attention in all layers it would be {} MiB, {} times as much",
+            *(32768, 6, 48, 6 * one * 32768, 42 * memory, now, 48 * one * 32768),
+            48 * one * 32768 / now,
+        ),
+        Lines(
+            "kept for one sequence",
+            at,
+            {
+                "attention in all layers": [48 * one * n for n in at],
+                "this stack": stack,
+                "memories alone": [48 * memory] * 11,
+                "the length chosen": here,
+            },
+            "tokens",
+            "MiB",
+            "log",
+            "log",
+            (5, 20000),
+        ),
+    )

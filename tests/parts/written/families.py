@@ -1,0 +1,136 @@
+"""Chapter 22: answers to its exercises that the checkers do not know."""
+
+import torch
+
+from . import Right, Wrong
+
+
+# families.diff
+def translated(config, names, defaults):
+    out = dict(defaults)
+    said = {}
+    for key in config:
+        name, value = names.get(key, key), config[key]
+        if value is None:
+            continue
+        if name in said and said[name] != value:
+            raise ValueError(f"{name}: {said[name]} or {value}?")
+        said[name] = out[name] = value
+    return out
+
+
+def by_union(a, b, names, defaults):
+    left, right = translated(a, names, defaults), translated(b, names, defaults)
+    found = []
+    for name in sorted(set(left).union(right)):
+        one, other = left.get(name), right.get(name)
+        if one != other:
+            found.append((name, one, other))
+    return found
+
+
+def as_lists(a, b, names, defaults):
+    left, right = translated(a, names, defaults), translated(b, names, defaults)
+    rows = [[k, left.get(k), right.get(k)] for k in {*left, *right}]
+    return [tuple(row) for row in sorted(rows, key=lambda row: row[0]) if row[1] != row[2]]
+
+
+def falsy_is_missing(a, b, names, defaults):
+    def read(config):
+        given = {names.get(k, k): v for k, v in config.items() if v}
+        for k, v in config.items():
+            if v and given[names.get(k, k)] != v:
+                raise ValueError(k)
+        return {**defaults, **given}
+
+    a, b = read(a), read(b)
+    return [(k, a.get(k), b.get(k)) for k in sorted({*a, *b}) if a.get(k) != b.get(k)]
+
+
+def defaults_win(a, b, names, defaults):
+    left = {**translated(a, names, {}), **defaults}
+    right = {**translated(b, names, {}), **defaults}
+    every = sorted({*left, *right})
+    return [(k, left.get(k), right.get(k)) for k in every if left.get(k) != right.get(k)]
+
+
+def contradicts_defaults(a, b, names, defaults):
+    for config in (a, b):
+        for key, value in config.items():
+            if value is not None and defaults.get(names.get(key, key), value) != value:
+                raise ValueError(key)
+    return by_union(a, b, names, defaults)
+
+
+# families.split
+def by_view(qkv, num_heads, num_kv_heads):
+    dim = qkv.shape[0] // (num_heads + 2 * num_kv_heads)
+    rest = qkv.shape[1:]
+    grouped = qkv.reshape(num_kv_heads, -1, dim, *rest)
+    q = grouped[:, :-2].reshape(num_heads * dim, *rest)
+    k, v = (grouped[:, i].reshape(num_kv_heads * dim, *rest) for i in (-2, -1))
+    return q, k, v
+
+
+def by_index(qkv, num_heads, num_kv_heads):
+    each = num_heads // num_kv_heads + 2
+    dim = len(qkv) // (each * num_kv_heads)
+    place = torch.arange(len(qkv), device=qkv.device) // dim % each
+    return qkv[place < each - 2], qkv[place == each - 2], qkv[place == each - 1]
+
+
+def heads_left_apart(qkv, num_heads, num_kv_heads):
+    each = num_heads // num_kv_heads
+    grouped = qkv.unflatten(0, (num_kv_heads, each + 2, -1))
+    return grouped[:, :each].flatten(0, 1), grouped[:, each], grouped[:, each + 1]
+
+
+def values_twice(qkv, num_heads, num_kv_heads):
+    q, _, v = by_view(qkv, num_heads, num_kv_heads)
+    return q, v, v
+
+
+# families.spend
+def by_search(d_model, num_heads, num_kv_heads, head_dim, d_ff, multiple):
+    if num_heads % num_kv_heads != 0:
+        raise ValueError("heads do not divide")
+
+    def count(groups, width):
+        return 2 * d_model * head_dim * (num_heads + groups) + 3 * d_model * width
+
+    width = d_ff - d_ff % multiple
+    while count(num_kv_heads, width + multiple) <= count(num_heads, d_ff):
+        width += multiple
+    return width
+
+
+def rounded_saving(d_model, num_heads, num_kv_heads, head_dim, d_ff, multiple):
+    if num_heads % num_kv_heads:
+        raise ValueError("heads do not divide")
+    more = 2 * head_dim * (num_heads - num_kv_heads) // 3
+    return d_ff + more // multiple * multiple
+
+
+def queries_too(d_model, num_heads, num_kv_heads, head_dim, d_ff, multiple):
+    if num_heads % num_kv_heads:
+        raise ValueError("heads do not divide")
+    saved = 4 * head_dim * (num_heads - num_kv_heads)
+    return (d_ff + saved // 3) // multiple * multiple
+
+
+WRONG = [
+    Wrong("families.diff", "zero and false count as missing", falsy_is_missing),
+    Wrong("families.diff", "the defaults win", defaults_win),
+    Wrong("families.diff", "a default contradicted", contradicts_defaults),
+    Wrong("families.split", "heads left apart", heads_left_apart),
+    Wrong("families.split", "values in place of keys", values_twice),
+    Wrong("families.spend", "the saving rounded", rounded_saving),
+    Wrong("families.spend", "queries narrowed too", queries_too),
+]
+RIGHT = [
+    Right("families.diff", "a loop over the union", by_union),
+    Right("families.diff", "rows, then sorted", as_lists),
+    Right("families.split", "with reshape", by_view),
+    Right("families.split", "by an index of places", by_index),
+    Right("families.spend", "one multiple after the other", by_search),
+]
