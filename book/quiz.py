@@ -3,7 +3,7 @@
 `quiz.yml` is the single source of the page and of the graded assignment. On the page the statements
 stand by chapter, each with a fold-out for the answer, which works without a script; `pages.js` puts
 buttons before it, keeps the score and lets a reader choose a chapter. An answer is no opinion:
-`tests/house/quiz_truths.py` computes it, or the misconception that it is drawn from has a source.
+`tests/house/quiz_truths` computes it, or the misconception that it is drawn from has a source.
 """
 
 from __future__ import annotations
