@@ -8,30 +8,6 @@ import torch
 
 from book.checkers.questions import WrongNumber, choice, number
 
-MASKED_KEY = choice(
-    "The weights that are left when a key is forbidden",
-    right="C",
-    because="The forbidden key is left out of the sum below the exponentials too, so the other "
-    "two share the whole in their old ratio, e squared to 1.",
-    tempting={
-        "A": (
-            "the weight of a forbidden key is lost",
-            "This is what comes out if the weights are multiplied by the mask after the softmax. "
-            "The row then sums to less than one, and how much less depends on the forbidden key.",
-        ),
-        "B": (
-            "the lost weight is shared out evenly",
-            "Fair shares sum to one as well, but they change the ratio of the two weights. The "
-            "softmax keeps it: it is the exponential of the difference of the scores.",
-        ),
-        "D": (
-            "a forbidden key has the score 0",
-            "A score of 0 is a score like any other, with the exponential 1. Forbidden is a score "
-            "of minus infinity, whose exponential is 0.",
-        ),
-    },
-)
-
 
 def _share(width: int, keys: int, limit: float, dim: int) -> float:
     """The share of random queries that give more than `limit` of their weight to one key.
@@ -115,4 +91,53 @@ WRONG_KEY = choice(
             "The third weight is 0, and it stands in front of what value 3 and score 3 receive.",
         ),
     },
+)
+
+
+def _share_when_full(
+    tables: int = 32 * 32, size: int = 2, linear: int = 6, width: int = 4096
+) -> float:
+    """The table's share in the operations of a block, where all tables fill 80 GB."""
+    length = math.sqrt(80e9 / (tables * size))
+    return length / (linear * width + length)
+
+
+FULL = number(
+    "The table's share of the operations when the tables fill the memory",
+    value=_share_when_full,
+    within=0.05,
+    because="The device is full at 6,250 tokens, and there the table has the share {value}.",
+    wrong=[
+        WrongNumber(
+            "the tables of one layer, or of one head in each",
+            "Every head of every layer has a table of its own, and all are kept.",
+            lambda: _share_when_full(tables=32),
+        ),
+        WrongNumber(
+            "4 bytes a number",
+            "Kept in 16 bits a number takes 2 bytes.",
+            lambda: _share_when_full(size=4),
+        ),
+        WrongNumber(
+            "the feed-forward layer forgotten",
+            "A block also has a feed-forward layer, whose products cost twice as much as the four "
+            "projections.",
+            lambda: _share_when_full(linear=2),
+        ),
+        WrongNumber(
+            "a ratio in place of a share",
+            "This is the table against the linear layers. The share is of both together.",
+            lambda: math.sqrt(80e9 / 2048) / (6 * 4096),
+        ),
+        WrongNumber(
+            "one product with the table",
+            "The table is part of two products: the scores, and the mean of the values.",
+            lambda: _share_when_full(linear=12),
+        ),
+        WrongNumber(
+            "percent in place of a share",
+            "Asked for is a share between 0 and 1.",
+            lambda: 100 * _share_when_full(),
+        ),
+    ],
 )

@@ -27,7 +27,8 @@ def _self_attention(
 def _self_case(name: str, b: int, t: int, width: int, heads: int) -> Case:
     def inputs() -> tuple[Any, ...]:
         x = draw(b, t, width)
-        matrices = (draw(width, width, seed=1 + i) for i in range(4))
+        # Scores of the order of 1: larger ones make much of what float32 rounds.
+        matrices = (draw(width, width, seed=1 + i, scale=width**-0.5) for i in range(4))
         return (*(m.requires_grad_() for m in (x, *matrices)), heads)
 
     return Case(name, inputs, 1e-10, grad=True)
@@ -78,6 +79,14 @@ def _by_einsum(
     return torch.einsum("bihc,hcm->bim", z, w_o.reshape(num_heads, d, -1))
 
 
+def _by_torch(
+    x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor, num_heads: int
+) -> Tensor:
+    q, k, v = (_split(x @ w, num_heads) for w in (w_q, w_k, w_v))
+    z = F.scaled_dot_product_attention(q, k, v, attn_mask=past(x[0]))
+    return z.transpose(1, 2).flatten(-2) @ w_o
+
+
 SELF_ATTENTION = Exercise(
     title="Causal multi-head self-attention",
     oracle=_self_attention,
@@ -88,7 +97,12 @@ SELF_ATTENTION = Exercise(
         _self_case("heads of one feature", 1, 4, 4, 4),
         _self_case("one head", 2, 4, 4, 1),
     ),
-    variants=(_self_with(), _by_einsum),
+    variants=(
+        _self_with(),
+        _by_einsum,
+        _by_torch,
+        _self_with(weights=lambda s, m: s.masked_fill(~m, -torch.inf).log_softmax(-1).exp()),
+    ),
     wrong=(
         WrongAnswer(
             "scale forgotten",
@@ -133,6 +147,12 @@ SELF_ATTENTION = Exercise(
             "no mask",
             "Each token sees the future. The attention was to be causal.",
             _self_with(weights=lambda s, m: s.softmax(-1)),
+        ),
+        WrongAnswer(
+            "a large negative number in place of -inf",
+            "It does not fit into float16, and scores can be below it, which then lose to the "
+            "future.",
+            _self_with(weights=lambda s, m: s.masked_fill(~m, -1e9).softmax(-1)),
         ),
         WrongAnswer(
             "scores transposed",
