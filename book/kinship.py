@@ -3,7 +3,7 @@
     plan = read_plan(configuration("gemma2"))
 
 The sizes are the defaults of the family's configuration class, so they are those of one published
-model or of none; `label` is what a page calls the family, `year` when it came out.
+model or of none; `label` is what a page calls the family, `year` that of its paper or its code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
+
+from torch import Tensor
 
 from book.facts import load
 from transformer_parts.families import FAMILIES, Plan, read_plan
@@ -108,7 +110,11 @@ def label(family: str) -> str:
 
 
 def year(family: str) -> int:
-    """The year of its paper, or the one in the copyright notice of its code."""
+    """The year of its paper, or the one in the copyright notice of its code.
+
+    A notice can be later than the model: the code of some families came into the library long
+    after their weights were published.
+    """
     return int(load()[fact_of(family)].values["year"])
 
 
@@ -187,8 +193,7 @@ def _positions(plan: Plan) -> str:
         return {"learned": "table", "alibi": "ALiBi"}[plan.position]
     if not all(layer.rope for layer in plan.layers):
         return "some"
-    whole = plan.mla["qk_rope_head_dim"] if plan.mla else plan.head_dim
-    return "RoPE" if all(r.dim == whole for r in plan.ropes.values()) else "part"
+    return "RoPE" if all(r.dim == plan.head_dim for r in plan.ropes.values()) else "part"
 
 
 def _window(plan: Plan) -> str:
@@ -214,9 +219,8 @@ def _factors(plan: Plan) -> str:
     return "–" if scaled == (1.0, 1.0, 1.0) else "scale"
 
 
-# What the table may be filtered by: the column, and the words that fit.
+# What may be asked of the table: the column, and the words that fit.
 FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "any part": ("norm", ("RMS", "LN")),
     "LayerNorm": ("norm", ("LN",)),
     "norms after the branch": ("placed", ("after", "both")),
     "parallel branches": ("placed", ("parallel",)),
@@ -249,3 +253,13 @@ def fitting(feature: str, period: str = "any year") -> list[str]:
         for family in by_year()
         if year(family) in PERIODS[period] and words(plan_of(family))[column] in good
     ]
+
+
+def patient(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of the book's own model with one mistake, for an exercise of the chapter.
+
+    All names and shapes stay, so that they load. What is wrong is said in the exercise's solution.
+    """
+    name = "model.layers.1.self_attn.k_proj.weight"
+    heads = tensors[name].unflatten(0, (4, -1))  # type: ignore[no-untyped-call]
+    return {**tensors, name: heads.roll(1, 0).flatten(0, 1)}

@@ -1,11 +1,10 @@
 """The explorers on families: drawings by hand, counts from the facts, lines from the data."""
 
+import math
 import tomllib
 
-import torch
-
 from book.chapters import ROOT
-from book.explorer import Arrow, Bars, Box, Curve, Dot, Grid, Scene, Text
+from book.explorer import Arrow, Box, Curve, Dot, Scene, Segment, Text
 from book.facts import load
 from book.kinship import COLUMNS, by_year, label, plan_of, words, year
 
@@ -28,7 +27,7 @@ COHERE = {
     "norm": "LayerNorm", "heads": "64 heads, keys for 64, of 128", "positions": "RoPE",
     "more": "sees all", "kind of units": "SwiGLU", "hidden": "22,528 hidden units",
     "biases": "no biases", "embedding": "256,000 tokens, width 8,192",
-    "head": "head: the embedding",
+    "head": "head: the embedding, scaled",
 }  # fmt: skip
 
 
@@ -76,24 +75,27 @@ def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
 
 
 def numbers(first, second):
-    """The table under the drawings: parameters, those of a token, cache, operations."""
-    return Grid(
-        "by their default sizes, after 8,192 tokens",
-        torch.tensor([first, second]).T / 1e9,
-        ["billions of parameters", "of these for a token", "GB of cache, 16 bits",
-         "GFLOPs for a token"],
-        ["first", "second"],
-        text=lambda v: f"{v:,.0f}" if v >= 100 else f"{v:.3g}",
-        limits=(0, 700),
-    )  # fmt: skip
+    """The numbers beside the drawings: length, parameters, those of a token, cache, operations."""
+    shapes = {"first": Text(7.5, 5.5, "first", anchor="end", strong=True),
+              "second": Text(9.9, 5.5, "second", anchor="end", strong=True)}  # fmt: skip
+    rows = ("tokens so far", "billions of parameters", "of these for a token",
+            "GB of cache, 16 bits", "GFLOPs for a token")  # fmt: skip
+    for k, row in enumerate(rows):
+        shapes[row] = Text(0.1, 4.5 - k, row, anchor="start")
+        for side, x, values in (("first", 7.5, first), ("second", 9.9, second)):
+            v = values[k] / (1e9 if k else 1)
+            text = f"{v:,.0f}" if v >= 100 else f"{v:.3g}"
+            shapes[f"{row}, {side}"] = Text(x, 4.5 - k, text, anchor="end")
+    return Scene("by the defaults of their classes", shapes, xlim=(0, 10), ylim=(0, 6),
+                 height=150, equal=False)  # fmt: skip
 
 
 def of_gpt2():
     d, layers = 768, 12
     matrices = layers * 12 * d * d
     total = matrices + layers * 13 * d + (50257 + 1024) * d + 2 * d
-    flops = 2 * (matrices + 50257 * d) + 4 * layers * d * 8192
-    return [total, total, 2 * 2 * layers * d * 8192, flops]
+    flops = 2 * (matrices + 50257 * d) + 4 * layers * d * 1024  # its table ends there
+    return [1024, total, total, 2 * 2 * layers * d * 1024, flops]
 
 
 def of_mistral():
@@ -101,7 +103,7 @@ def of_mistral():
     block = 2 * d * d + 2 * d * 1024 + 3 * d * 14336
     total = layers * (block + 2 * d) + 2 * 32000 * d + d
     flops = 2 * (layers * block + 32000 * d) + 4 * layers * d * window
-    return [total, total, 2 * 2 * layers * 1024 * window, flops]
+    return [8192, total, total, 2 * 2 * layers * 1024 * window, flops]
 
 
 def of_cohere():
@@ -109,7 +111,7 @@ def of_cohere():
     matrices = layers * (4 * d * d + 3 * d * 22528)
     total = matrices + (layers + 1) * d + 256000 * d
     flops = 2 * (matrices + 256000 * d) + 4 * layers * d * 8192
-    return [total, total, 2 * 2 * layers * d * 8192, flops]
+    return [8192, total, total, 2 * 2 * layers * d * 8192, flops]
 
 
 @check_explorer("explore-two", {"first": "GPT-2", "second": "Mistral"})
@@ -118,10 +120,10 @@ def test_gpt2_and_mistral_differ_nearly_everywhere():
     lit = {"norm", "attention", "units", "biases", "head"}
     return Seen(
         says(
-            "GPT-{} and Mistral differ in {} of {} places: the norm, heads, positions, what "
-            "attention sees, hidden units, biases, head. {} against {} billion parameters; {} "
-            "against {} GB of cache",
-            2, 7, 9, one[0] / 1e9, other[0] / 1e9, one[2] / 1e9, other[2] / 1e9,
+            "GPT-{} and Mistral differ in {} of {} places, sizes apart: the norm, heads, "
+            "positions, what attention sees, hidden units, biases, head. {} "
+            "against {} billion parameters; {} against {} GB of cache",
+            2, 7, 9, one[1] / 1e9, other[1] / 1e9, one[3] / 1e9, other[3] / 1e9,
         ),
         drawn("the first", "GPT-2", GPT2, lit),
         drawn("the second", "Mistral", MISTRAL, lit),
@@ -135,9 +137,10 @@ def test_a_parallel_block_has_one_norm_for_both_branches():
     lit = {"norm", "attention", "head"}
     return Seen(
         says(
-            "Cohere and Mistral differ in {} of {} places: the norm, where norms stand, heads, "
-            "what attention sees, head. {} against {} billion parameters; {} against {} GB",
-            5, 9, one[0] / 1e9, other[0] / 1e9, one[2] / 1e9, other[2] / 1e9,
+            "Cohere and Mistral differ in {} of {} places, sizes apart: the norm, where norms "
+            "stand, heads, what attention sees, head. {} against {} billion "
+            "parameters; {} against {} GB",
+            5, 9, one[1] / 1e9, other[1] / 1e9, one[3] / 1e9, other[3] / 1e9,
         ),
         drawn("the first", "Cohere", COHERE, lit, norms=("attn_in",), parallel=True),
         drawn("the second", "Mistral", MISTRAL, lit),
@@ -188,7 +191,7 @@ def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
         shapes[f"box {k}"] = Box(
             0.3, y, 5.2, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
         )
-        lines = f"{len(data[line[k]])} lines" if name else ""
+        lines = f"{len(data[line[k]].keys() - {'like', 'names'})} of its own" if name else ""
         shapes[f"lines {k}"] = Text(5.8, y + 0.55, lines, anchor="start", shown=bool(name))
     for k in range(5):
         shapes[f"arrow {k}"] = Arrow(
@@ -244,48 +247,58 @@ def test_the_cache_of_gemma_3_after_65536_tokens():
         "DeepSeek-V3": latent["family-deepseek-v3"],
     }
     gb = {name: 2 * v / 1e9 for name, v in numbers.items()}
+    shapes = {}
+    for k, mark in enumerate(("10 MB", "100 MB", "1 GB", "10 GB", "100 GB"), 1):
+        shapes[mark] = Text(k, 0, mark, small=True, role="quiet")
+        shapes[f"line at {mark}"] = Segment(k, 0.4, k, 9.6, role="quiet", faint=True)
+    for y, (name, v) in zip(range(9, 0, -1), gb.items(), strict=True):
+        end, on = 3 + math.log10(v), name == "Gemma 3"
+        text = f"{v:.3g} GB" if v >= 1 else f"{1000 * v:.3g} MB"
+        shapes[f"{name}'s bar"] = Box(
+            1, y - 0.3, end - 1, 0.6, "", fill=0.8 if on else 0.25, role="weight"
+        )
+        shapes[f"{name}'s name"] = Text(0.85, y, name, anchor="end", small=True, strong=on)
+        shapes[f"{name}'s number"] = Text(6.9, y, text, anchor="end", small=True)
     return Seen(
         says(
             "Gemma {} keeps {} GB for {} tokens, {} numbers for each, and {} times what Llama",
             3, gb["Gemma 3"], n, float(numbers["Gemma 3"] / n), gb["Gemma 3"] / gb["Llama"],
         ),
-        Bars(
-            "cache of one text, 16 bits",
-            list(gb),
-            {
-                "chosen": [v if k == "Gemma 3" else 0.0 for k, v in gb.items()],
-                "others": [0.0 if k == "Gemma 3" else v for k, v in gb.items()],
-            },
-            "family",
-            "GB",
-        ),
+        Scene("cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-0.6, 7),
+              ylim=(-0.4, 9.8), height=270, equal=False),
     )  # fmt: skip
 
 
 # ---------------------------------------------------------------- the table
 
 
-@check_explorer("explore-table", {"with": "QK-norm", "years": "2023 and 2024"})
-def test_the_families_with_a_norm_of_queries_and_keys_until_2024():
+@check_explorer("explore-table", {"page": "5: 2025 to 2026", "marked": "QK-norm"})
+def test_the_newest_families_with_a_norm_of_queries_and_keys():
     rows = {family: words(plan_of(family)) for family in by_year()}
-    of_years = [family for family in rows if year(family) in (2023, 2024)]
-    good = [f for f in of_years if plan_of(f).qk_norm is not None]
-    assert {"persimmon", "olmo2", "olmoe"} <= set(good)
-    top = 15 * len(rows) + 12
-    cells = {"family": [label(f) for f in good], "year": [f"{year(f)}" for f in good]}
-    cells |= {c: [rows[f][c] for f in good] for c in COLUMNS}
-    left = (4, 138, 182, 226, 284, 336, 400, 446, 508, 572, 632)
-    middle = top - 15 - 15 * (len(good) - 1) / 2
+    here = list(rows)[64:]
+    assert {year(f) for f in here} == {2025, 2026}
+    good = [plan_of(f).qk_norm is not None for f in rows]
+    assert {"persimmon", "olmo2", "olmoe"} <= {f for f, has in zip(rows, good, strict=True) if has}
+    cells = {"family": [label(f) for f in here], "dated": [f"{year(f)}" for f in here]}
+    cells |= {c: [rows[f][c] for f in here] for c in COLUMNS}
+    left = (6, 142, 190, 232, 290, 342, 406, 452, 512, 574, 636)
+    middle = 250 - 15 * (len(here) - 1) / 2
     shapes = {
-        name: Text(x, middle, "\n".join(column), anchor="start", small=True)
-        for x, (name, column) in zip(left, cells.items(), strict=True)
-    }
+        f"row {k}": Box(
+            0, 242.5 - 15 * (k - 1), 690, 15, "", fill=0.22, role="weight",
+            shown=k <= len(here) and good[63 + k],
+        )
+        for k in range(1, 17)
+    }  # fmt: skip
+    for x, (name, column) in zip(left, cells.items(), strict=True):
+        shapes[name] = Text(x, middle, "\n".join(column), anchor="start", small=True)
+        shapes[f"head of {name}"] = Text(x, 270, name, anchor="start", small=True, strong=True)
     return Seen(
         says(
-            "QK-norm, {} and {}: {} of {} families, {} %",
-            2023, 2024, len(good), len(of_years), 100 * len(good) / len(of_years),
+            "QK-norm: {} of the {} families on this page and {} of all {}",
+            sum(good[64:]), len(here), sum(good), len(rows),
         ),
-        Scene("families and parts, the oldest first", shapes, xlim=(0, 690), ylim=(0, top + 20)),
+        Scene("families and parts, the oldest first", shapes, xlim=(0, 690), ylim=(0, 282)),
     )  # fmt: skip
 
 

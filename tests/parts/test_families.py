@@ -5,6 +5,8 @@ import re
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from transformer_parts import families
 from transformer_parts.decoder import (
@@ -58,8 +60,18 @@ OF = {
 }  # fmt: skip
 
 
+# What these families' code does not ask of the lines above.
+NOT_READ = {
+    "bloom": {"rms_norm_eps", "num_key_value_heads", "max_position_embeddings",
+              "intermediate_size", "num_hidden_layers", "num_attention_heads"},
+    "cohere": {"rms_norm_eps"}, "cohere2": {"rms_norm_eps"},
+    "gpt2": {"rms_norm_eps", "num_key_value_heads", "intermediate_size"},
+}  # fmt: skip
+
+
 def config(name, **options):
-    return {**LLAMA, "model_type": name, **OF.get(name, {}), **options}
+    lines = {k: v for k, v in LLAMA.items() if k not in NOT_READ.get(name, ())}
+    return {**lines, "model_type": name, **OF.get(name, {}), **options}
 
 
 def tokens(batch=2, length=11):
@@ -186,6 +198,42 @@ def test_what_is_missing_is_said():
                          scale_attn_by_inverse_layer_idx=True))  # fmt: skip
 
 
+# A Llama's file with a line that another family's file may have, and what turns nothing on.
+OF_OTHERS = {
+    "final_logit_softcapping": (30.0, None), "residual_multiplier": (0.2, 1.0),
+    "n_routed_experts": (8, 0), "use_qk_norm": (True, False), "sliding_window": (16, None),
+    "foo": ("bar", ""), "attention_chunk_size": (4, None), "experts": ([1], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", OF_OTHERS)
+def test_a_key_that_nobody_reads_is_named(key):
+    on, off = OF_OTHERS[key]
+    with pytest.raises(ValueError, match=rf"llama .*lacks:\n  {key} = .*: a key that") as error:
+        read_plan(config("llama", **{key: on}))
+    assert repr(on) in str(error.value)
+    plain = read_plan(config("llama"))
+    for same in (
+        read_plan(config("llama", **{key: off})),
+        read_plan(config("llama", **{key: on}), ignore=[key]),
+        assemble(config("llama", **{key: on}), ignore=[key]).plan,
+    ):
+        assert plan_differences(plain, same) == []
+
+
+def test_keys_that_choose_no_part_may_stand_in_any_file():
+    published = {
+        "_name_or_path": "x", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
+        "bos_token_id": 1, "eos_token_id": [2, 3], "initializer_range": 0.02, "use_cache": True,
+        "attention_dropout": 0.1, "pretraining_tp": 1, "transformers_version": "4.31.0.dev0",
+        "output_router_logits": True, "router_aux_loss_coef": 0.01, "auto_map": {"a": "b"},
+    }  # fmt: skip
+    assert read_plan(config("llama", **published)) == read_plan(config("llama"))
+    # What a family's own lines speak of counts as read, whether or not it comes to that.
+    asleep = {"use_sliding_window": False, "sliding_window": 4, "max_window_layers": 1}
+    assert read_plan(config("qwen2", **asleep)) == read_plan(config("qwen2"))
+
+
 def test_weights_that_do_not_fit_are_named_and_nothing_is_copied():
     model = assemble(config("llama"))
     before = published_weights(model)
@@ -234,6 +282,20 @@ def test_counts_by_hand():
     assert cache_numbers(latent, 10) == 2 * (12 + 4) * 10
     tied = read_plan(config("llama", tie_word_embeddings=True))
     assert token_flops(tied, 10) == token_flops(plan, 10)
+
+
+@pytest.mark.parametrize("latent", [False, True])
+def test_operations_of_a_token_are_those_that_torch_counts(latent):
+    lines = {k: OF["deepseek_v3"][k] for k in ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim",
+                                   "qk_rope_head_dim", "v_head_dim")}  # fmt: skip
+    model = assemble(config("minicpm3", **lines) if latent else config("llama"))
+    for length in (2, 9, 30):
+        cache = model.new_cache(1, length)
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            model(tokens(1, length - 1), cache)
+            with FlopCounterMode(display=False) as counted:
+                model(tokens(1, 1), cache)
+        assert counted.get_total_flops() == token_flops(model.plan, length)
 
 
 def test_a_config_in_a_folder(tmp_path):

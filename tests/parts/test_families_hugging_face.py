@@ -182,7 +182,7 @@ OFTEN_LEFT_OUT = {
     "layer_types", "rope_parameters", "hidden_act", "hidden_activation", "activation_function",
     "afn", "activation", "tie_word_embeddings",
 }  # fmt: skip
-HOW_TO_READ = {"like", "absent", "unsupported", "sizes", "ignored", "aliases"}
+HOW_TO_READ = {"like", "absent", "unsupported", "unread", "sizes", "ignored", "aliases"}
 
 
 def read(config):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -522,9 +522,11 @@ class FamilyDecoder(nn.Module):
         return (slopes * distance).masked_fill(~mask, -torch.inf)
 
 
-def assemble(config: Mapping[str, Any] | str | Path) -> FamilyDecoder:
-    """The model that a published config.json describes; errors as `read_plan`."""
-    return FamilyDecoder(read_plan(config))
+def assemble(
+    config: Mapping[str, Any] | str | Path, *, ignore: Collection[str] = ()
+) -> FamilyDecoder:
+    """The model that a published config.json describes; arguments as `read_plan`."""
+    return FamilyDecoder(read_plan(config, ignore=ignore))
 
 
 @torch.no_grad()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +35,7 @@ _DATA = tomllib.loads(
 )
 _DEFAULTS: dict[str, Any] = _DATA.pop("defaults")
 MISSING: dict[str, str] = _DATA.pop("missing")
+_NEUTRAL: dict[str, Any] = _DATA.pop("neutral")
 FAMILIES: tuple[str, ...] = tuple(_DATA)
 
 
@@ -252,7 +255,7 @@ def _flat(data: dict[str, Any], names: bool) -> dict[str, Any]:
 
 
 # How a configuration is read, and how a file of weights: neither is a choice of parts.
-_READING = ("sizes", "keys", "absent", "unsupported")
+_READING = ("sizes", "keys", "absent", "unsupported", "unread")
 _LAYOUT = (
     "names", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
     "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
@@ -270,7 +273,18 @@ def plan_differences(a: Plan, b: Plan) -> list[Difference]:
 
 
 class _Values(dict[str, Any]):
-    """The keys of a configuration; one that is not there is None."""
+    """The keys of a configuration; one that is not there is None.
+
+    `asked` gets the name of each key that was looked at.
+    """
+
+    def __init__(self, values: Mapping[str, Any], asked: set[str]) -> None:
+        super().__init__(values)
+        self.asked = asked
+
+    def __getitem__(self, key: str) -> Any:
+        self.asked.add(key)
+        return super().__getitem__(key)
 
     def __missing__(self, key: str) -> None:
         if key in _FUNCTIONS:
@@ -315,16 +329,61 @@ _MAY_BE_NONE = {
 }  # fmt: skip
 
 
-def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
+# Read in any family: rotations, kinds of layers, and what `read_plan` itself asks.
+_ALWAYS = {
+    "model_type", "quantization_config", "layer_types", "rope_scaling",
+    "rope_parameters", "max_position_embeddings", "original_max_position_embeddings",
+}  # fmt: skip
+
+
+def _expressions(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _expressions(inner)
+    elif isinstance(value, str) and value.startswith("="):
+        yield value[1:].strip()
+
+
+@cache
+def _own_keys(family: str) -> frozenset[str]:
+    """The keys of config.json that the lines of a family and its ancestors speak of."""
+    found: set[str] = set(_ALWAYS)
+    for name in lineage(family):
+        lines = _DATA[name]
+        found |= {*lines.get("absent", {}), *lines.get("unread", [])}
+        found |= {*lines.get("keys", {}), *lines.get("keys", {}).values()}
+        for text in _expressions(lines):
+            found |= {*compile(text, name, "eval").co_names}
+    return frozenset(found)
+
+
+def _unread(raw: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    """A line for each key that may choose a part and that nobody has read."""
+    lines = []
+    for key, value in raw.items():
+        off = value is None or value is False or value in ("", [], {})
+        neutral = value in _NEUTRAL["values"].get(key, ())
+        if key in known or off or neutral or re.fullmatch(_NEUTRAL["keys"], key):
+            continue
+        lines.append(f"{key} = {value!r}: a key that this family's data do not read")
+    return lines
+
+
+def read_plan(
+    config: Mapping[str, Any] | str | Path, *, ignore: Collection[str] = ()
+) -> Plan:
     """A plan from a published config.json.
 
     Args:
         config: the file, the folder that holds it, or its contents. Older keys
             (`rope_theta`, `rope_scaling`) and newer ones (`rope_parameters`) are read.
+        ignore: keys that may stay unread. Without it, a key that the family's data
+            do not read is an error, unless it is off (null, false, empty) or about
+            training, generation or the file itself (`neutral` in the data).
 
     Raises:
         ValueError: with a line for everything that is missing: the family, a size, a
-            part or a setting that these parts do not have.
+            part or a setting that these parts do not have, a key that is not read.
 
     Source: the configuration classes of Hugging Face's transformers.
     """
@@ -337,7 +396,8 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
             f"model_type {family!r} is not known; known are {', '.join(FAMILIES)}"
         )
     data = family_data(family)
-    values = _Values(raw)
+    asked: set[str] = set()
+    values = _Values(raw, asked)
     values |= {  # aliases that many of the older configurations need
         key: raw[theirs]
         for key, theirs in data["keys"].items()
@@ -363,7 +423,7 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
     kinds = values["layer_types"]
     layers = []
     for i in range(choice["num_layers"]):
-        at = _Values({**values, "i": i})
+        at = _Values({**values, "i": i}, asked)
         at["kind"] = kinds[i] if kinds else _value(data["kind"], at)
         if at["kind"] not in _KINDS:
             missing.append(f"layer {i}: {at['kind']}")
@@ -383,13 +443,13 @@ def read_plan(config: Mapping[str, Any] | str | Path) -> Plan:
     mla = choice["mla"]
     dim = mla["qk_rope_head_dim"] if mla else choice["head_dim"]
     for kind in {layer.kind for layer in layers if layer.rope}:
-        at = _Values(values)
-        at["kind"] = kind
+        at = _Values({**values, "kind": kind}, asked)
         try:
             ropes[kind] = _rope(data, at, dim)
         except ValueError as error:
             missing.append(str(error))
     missing += _check_activation(choice, "activation", set(_ACTIVATIONS.values()))
+    missing += _unread(raw, {*asked, *_own_keys(str(family)), *ignore})
     if missing:
         raise ValueError(_lines(family, missing))
     choice["norms"] = tuple(choice["norms"])
@@ -450,7 +510,8 @@ def _rope(data: dict[str, Any], values: _Values, head_dim: int) -> Rope:
     given = given.get(values["kind"], given) or {}
     if any(isinstance(v, Mapping) for v in given.values()):
         raise ValueError(f"rope_parameters without an entry for {values['kind']}")
-    at = _Values({**values, **{k: v for k, v in given.items() if v is not None}})
+    inner = {k: v for k, v in given.items() if v is not None}
+    at = _Values({**values, **inner}, values.asked)
     base = float(_value(data["rope_base"], at))
     part = _value(data["rotary"], at)
     dim = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from book.checkers.families.compare import DIFF
 from book.checkers.families.fused import SPLIT
-from book.checkers.families.reading import CHILD, SILENT, TASTING
+from book.checkers.families.reading import CHILD, PATIENT, SILENT, TASTING
 from book.checkers.families.spend import SPEND
 
 EXERCISES = {
@@ -13,5 +13,6 @@ EXERCISES = {
     "diff": DIFF,
     "split": SPLIT,
     "silent": SILENT,
+    "patient": PATIENT,
     "spend": SPEND,
 }

@@ -10,7 +10,7 @@ from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
 TASTING = choice(
     "What a configuration says",
     right="B",
-    because="Eight heads of queries share four heads of keys and values, two of them each.",
+    because="Four heads of 256 features each for keys and as many for values are 2,048 numbers.",
     tempting={
         "A": (
             "heads that fill the width",
@@ -42,9 +42,9 @@ def _parameters(kv_heads: int, d_ff: int) -> int:
 CHILD = number(
     "The child's count",
     value=lambda: _parameters(8, 14336),
-    within=0,
+    within=1e-12,  # to the last digit
     because="The heads save 805,306,368 and the wider feed-forward layers cost 1,308,622,848, so "
-    "the child has {value}.",
+    "the child has 7,241,732,096.",
     wrong=[
         WrongNumber(
             "the feed-forward layer forgotten",
@@ -83,20 +83,44 @@ CHILD = number(
 SILENT = choice(
     "Which mistake is loud?",
     right="C",
-    because="With too many heads of keys and values two matrices of each layer have another shape. "
-    "The other three change what is done with tensors of the same names and shapes.",
+    because="A matrix that is not square has another shape when it is transposed. The other three "
+    "leave all names and shapes as they are.",
     tempting={
         "A": (
-            "another gain",
-            "A gain has one number for each feature, whether it is stored as it is or less one.",
+            "rows in another order",
+            "Whatever the order of its rows, the fused matrix has the same shape, and so have the "
+            "three blocks that are cut from it.",
         ),
         "B": (
-            "another order of the features",
-            "To exchange rows of a matrix leaves its shape as it is.",
+            "a square matrix",
+            "A square matrix has the same shape when it is transposed.",
         ),
         "D": (
-            "a cap left out",
-            "A cap has no tensor at all, so nothing is missing and nothing is left over.",
+            "a window left out",
+            "A window has no tensor at all, so nothing is missing and nothing is left over.",
+        ),
+    },
+)
+
+PATIENT = choice(
+    "The patient",
+    right="B",
+    because="All parts of the first layer agree. In the second the attention differs, but not at "
+    "the first token, whose only key has the weight 1 whatever its score. So queries, keys or "
+    "their positions are wrong there, and of these the keys are among the four.",
+    tempting={
+        "A": (
+            "the first layer",
+            "All that the first layer gives is the same to within rounding.",
+        ),
+        "C": (
+            "the values",
+            "At the first token the output of attention is its own value, projected. Other values "
+            "would show there, and nothing does.",
+        ),
+        "D": (
+            "the hidden units",
+            "The second layer's attention comes before its hidden units, and it differs already.",
         ),
     },
 )
