@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# From notebooks/24_recurrence.ipynb#forgetting
+# From notebooks/24_recurrence.ipynb#many-corrections-at-once
 # Library version: adds three forms, decay by head or by feature, a state to go on from,
 # half precision, and errors.
 def linear_attention(

@@ -26,21 +26,27 @@ def test_e164_linear_attention_is_another_layer():
 
 
 def test_e165_correcting_favours_what_is_new():
-    added, corrected = [], []
+    found = {"add": [], "whole": [], "small": []}
     for seed in range(20):
         keys, values = pairs(64, 32, seed)
         ones = torch.ones(64, dtype=torch.float64)
-        for found, memory in (
-            (added, linear_attention(keys, keys, values)[1]),
-            (corrected, delta_rule(keys, keys, values, ones)[1]),
+        for name, memory in (
+            ("add", linear_attention(keys, keys, values)[1]),
+            ("whole", delta_rule(keys, keys, values, ones)[1]),
+            ("small", delta_rule(keys, keys, values, ones / 4)[1]),
         ):
             read = keys @ memory
-            hits = right(read, values).double()
-            found.append([hits.mean(), hits[-16:].mean(), (read - values).square().mean()])
-    added, corrected = (torch.tensor(x).mean(0) for x in (added, corrected))
-    assert corrected[0] < added[0] - 0.2
-    assert corrected[1] > added[1]
-    assert corrected[2] < 0.7 * added[2]
+            alike = F.normalize(read, dim=1) @ F.normalize(values, dim=1).T
+            hits = (alike.argmax(1) == torch.arange(64)).double()
+            best = (read * values).sum() / read.square().sum()
+            raw, scaled = ((c * read - values).square().mean() for c in (1, best))
+            found[name].append(torch.stack([hits.mean(), hits[-16:].mean(), raw, scaled]))
+    added, whole, small = (torch.stack(found[name]).mean(0) for name in found)
+    assert whole[0] < added[0] - 0.2
+    assert whole[1] > added[1]
+    assert whole[2] < 0.7 * added[2]
+    assert whole[3] > added[3] + 0.1
+    assert small[0] > added[0] - 0.05
 
 
 def test_e166_a_scan_needs_few_rounds():

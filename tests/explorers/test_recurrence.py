@@ -39,7 +39,8 @@ def seen_memory(rule, count, memory):
             text=lambda x: f"{x:.1f}",
             xlabel="feature of the value",
             ylabel="feature of the key",
-            limits=(-10, 16),
+            limits=(-16, 16),
+            diverging=True,
         ),
         Bars(
             "what each key reads",
@@ -116,22 +117,23 @@ def test_two_chunks_of_eight():
 @check_explorer("step-explorer", {"β, size of the step": "1.5", "length of the key": "1.4"})
 def test_a_step_that_is_too_long():
     first = math.hypot(0 - 0.6 * 1.4 * 10, 10)  # the key reads a part of the first value
-    errors = [first * abs(1 - 1.5 * 1.4**2) ** n for n in range(9)]
-    here = [math.nan] * 9
+    errors = [first * abs(1 - 1.5 * 1.4**2) ** n for n in range(5)]
+    here = [math.nan] * 5
     here[1] = errors[1]
     return Seen(
         says(
             "A key of length {} and steps of {}: the error is {} before and {} after one step, {} "
             "of it. After {} steps it is {}",
-            *(1.4, 1.5, errors[0], errors[1], errors[1] / errors[0], 8, errors[8]),
+            *(1.4, 1.5, errors[0], errors[1], errors[1] / errors[0], 4, errors[4]),
         ),
         Lines(
             "what the second key misses",
-            list(range(9)),
-            {"error": errors, "after one token": here},
+            list(range(5)),
+            {"error, at least 0.01": errors, "after one step": here},
             "steps with this key and value",
             "error",
-            ylim=(0, 40),
+            yscale="log",
+            ylim=(0.01, 1000),
         ),
     )
 
@@ -173,44 +175,61 @@ def test_the_tree_before_the_last_level():
     )
 
 
-@check_explorer("fits-explorer", {"rule": "fade and correct", "features of a key": "8"})
-def test_what_a_small_table_holds():
-    counts, shares = [1, 2, 4, 8, 16, 32, 64, 128, 256], []
-    for pairs in counts:
-        right = total = 0
+def what_a_table_holds(width, beta):
+    """Right answers and scaled errors, pair after pair; no beta: add."""
+    shares, errors = [], []
+    for pairs in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        right, left = 0, 0.0
         for seed in range(3):
             draw = torch.Generator().manual_seed(seed)
-            normal = torch.randn(8, pairs, 8, generator=draw, dtype=torch.float64)
+            normal = torch.randn(8, pairs, width, generator=draw, dtype=torch.float64)
             keys = normal / normal.norm(dim=-1, keepdim=True)
-            _, values = torch.randn(2, 8, pairs, 8, generator=draw, dtype=torch.float64)
-            memory = torch.zeros(8, 8, 8, dtype=torch.float64)
+            _, values = torch.randn(2, 8, pairs, width, generator=draw, dtype=torch.float64)
+            memory = torch.zeros(8, width, width, dtype=torch.float64)
             for n in range(pairs):
                 k, v = keys[:, n], values[:, n]
-                memory = 0.97 * memory
-                missing = v - torch.einsum("mi,mij->mj", k, memory)
-                memory = memory + torch.einsum("mi,mj->mij", k, missing)
+                if beta is not None:
+                    v = beta * (v - torch.einsum("mi,mij->mj", k, memory))
+                memory = memory + torch.einsum("mi,mj->mij", k, v)
             read = torch.einsum("mni,mij->mnj", keys, memory)
-            nearest = (read[:, :, None] - values[:, None]).square().sum(-1).argmin(-1)
-            right += int((nearest == torch.arange(pairs)).sum())
-            total += 8 * pairs
-        shares.append(100 * right / total)
-    here = [math.nan] * 9
-    here[counts.index(8)] = shares[counts.index(8)]
-    held = max(n for n, share in zip(counts, shares, strict=True) if share > 90)
+            cosines = torch.cosine_similarity(read[:, :, None], values[:, None], dim=-1)
+            right += int((cosines.argmax(-1) == torch.arange(pairs)).sum())
+            both = (read * values).sum() ** 2
+            left += 1 - (both / read.square().sum() / values.square().sum()).item()
+        shares.append(100 * right / (3 * 8 * pairs))
+        errors.append(left / 3)
+    return shares, errors
+
+
+@check_explorer("fits-explorer", {"features of a key": "8", "β, size of the step": "0.25"})
+def test_what_a_small_table_holds():
+    counts = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    added, added_off = what_a_table_holds(8, None)
+    right, off = what_a_table_holds(8, 0.25)
+    at = counts.index(16)
     return Seen(
         says(
-            "Rule: fade and correct, {} features: of {} pairs {} % are read rightly, of {} pairs "
-            "{} %. More than {} % up to {} pairs",
-            *(8, 8, shares[3], 32, shares[5], 90, held),
+            "{} features. Of {} pairs adding reads {} % rightly, with a scaled error of {}; "
+            "correcting with steps of {} {} %, with {}",
+            *(8, 16, added[at], added_off[at], 0.25, right[at], off[at]),
         ),
         Lines(
-            "answers nearest to the right value",
+            "right answers",
             counts,
-            {"this rule": shares, "as many pairs as features": here},
+            {"add": added, "correct": right},
             "pairs written",
             "right, in %",
             xscale="log",
             ylim=(0, 105),
+        ),
+        Lines(
+            "squared error after the best factor",
+            counts,
+            {"add": added_off, "correct": off},
+            "pairs written",
+            "share of the values' square",
+            xscale="log",
+            ylim=(0, 1.05),
         ),
     )
 
