@@ -91,21 +91,22 @@ def split(team: Team, models: list[Model], tokens: torch.Tensor, pieces: int) ->
     """The same by a team: for each model, cut inside its layers, and between them."""
     found = []
     for model in models:
-        before = team.reduced
+        before, passed = team.reduced, team.passed
         cut = tensor_parallel(_built(model), team)
         logits = cut(tokens[:, :-1])
         forwards = team.reduced - before
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         torch.autograd.backward(loss)
         tensor = {**_found(cut, loss), "logits": logits.detach(), "forwards": forwards,
-                  "reduced": team.reduced - before}  # fmt: skip
+                  "reduced": team.reduced - before, "passed": team.passed - passed}  # fmt: skip
         staged = _built(model)
-        passed = team.passed
+        passed, before = team.passed, team.reduced
         loss = pipeline_step(staged, tokens, pieces, team)
         found.append(
             {
                 "tensor": tensor,
-                "pipeline": {**_found(staged, loss), "passed": team.passed - passed},
+                "pipeline": {**_found(staged, loss), "passed": team.passed - passed,
+                             "reduced": team.reduced - before},
             }
-        )
+        )  # fmt: skip
     return found

@@ -294,7 +294,8 @@ class PagedCache:
     """What one layer sees of a pool: the cache of some sequences, for one pass.
 
     It takes the place of a `KVCache`. Sequences may have unequal lengths; what
-    `update` returns is filled up on the left, and `BlockPool`'s users mask that.
+    `update` returns is a copy in one piece, filled up on the left, which `BlockPool`'s
+    users mask. (Kernels for paged attention read the blocks in place.)
     """
 
     def __init__(
@@ -501,7 +502,7 @@ class Scheduler:
             self.evict(self.running[-1])
 
     def evict(self, job: Job) -> None:
-        """Take a job's blocks away; it waits in front and reads its text again."""
+        """Preempt a job: it gives up its blocks, waits in front and reads again."""
         self.running.remove(job)
         job.read = 0
         self.evicted += 1
@@ -866,7 +867,8 @@ def round_to_format(x: Tensor, name: str) -> Tensor:
     """The nearest number that a small floating-point format has, ties to even.
 
     Args:
-        x: any shape, floating point. Beyond the largest number it is cut off there.
+        x: any shape, floating point. Beyond the largest number it is cut off there,
+            where torch's float8_e5m2 gives inf.
         name: 'e4m3', 'e5m2' or 'e2m1': bits of the exponent and of the mantissa.
 
     Returns:

@@ -13,6 +13,7 @@ def test_e156_drafted_tokens_and_the_residual_add_up():
         left = (p - q).clamp(min=0)
         written = accepted + (1 - accepted.sum()) * left / left.sum()
         assert (written - p).abs().max() < 1e-12
+        assert (q - p).abs().max() > 1e-3  # the draft itself says something else
 
 
 def test_e157_the_model_after_a_refusal_says_a_too_often():
@@ -20,6 +21,9 @@ def test_e157_the_model_after_a_refusal_says_a_too_often():
     accepted = torch.minimum(p, q)
     written = accepted + (1 - accepted.sum()) * p
     assert abs(written[0] - 0.72) < 1e-6
+    left = (p - q).clamp(min=0)
+    right = accepted + (1 - accepted.sum()) * left / left.sum()
+    assert abs(right[0] - 0.6) < 1e-6
 
 
 def test_e158_chunks_make_passes_short_and_prompts_late():
@@ -41,8 +45,11 @@ def test_e158_chunks_make_passes_short_and_prompts_late():
 
 
 def test_e159_a_check_is_free_for_few_texts_only():
-    def bound(tokens, weights=8e9):
-        return max(2 * weights * tokens / 989e12, 2 * weights / 3.35e12)
+    def bound(tokens, positions=0, weights=8e9, per_position=131072):
+        products = max(2 * weights * tokens / 989e12, 2 * weights / 3.35e12)
+        return products + positions * per_position / 3.35e12
 
     assert bound(5) == bound(1)
     assert bound(5 * 512) / bound(512) > 4
+    assert bound(5 * 200) / bound(200) > 3
+    assert bound(5 * 200, 200 * 2000) / bound(200, 200 * 2000) < 2

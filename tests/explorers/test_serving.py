@@ -23,8 +23,8 @@ def test_six_texts_in_blocks():
     picture[: len(cells)] = cells
     return Seen(
         says(
-            "{} requests, blocks of {}: {} texts are in and fill {} of {} positions. {} are held "
-            "and empty. Turned away: nobody",
+            "{} requests, blocks of {}: {} texts are in, with {} of {} positions filled. {} are "
+            "held and empty. Turned away: nobody",
             *(6, 4, 6, used, 96, len(cells) - used),
         ),
         parked(picture),
@@ -40,8 +40,8 @@ def test_places_for_four():
     used = int((picture > 0).sum())
     return Seen(
         says(
-            "{} requests, a place of {} for each: {} texts are in and fill {} of {} positions. {} "
-            "are held and empty. Turned away: {}",
+            "{} requests, a place of {} for each: {} texts are in, with {} of {} positions filled. "
+            "{} are held and empty. Turned away: {}",
             *(5, 24, 4, used, 96, 96 - used, 5),
         ),
         parked(picture),
@@ -87,28 +87,31 @@ def test_two_tables_after_both_have_written():
             limits=(0, 5),
             empty="·",
         ),
-        Bars(
-            "users of each block",
+        Grid(
+            "users of each block: tables that hold it",
+            [users],
+            [""],
             [str(n) for n in range(6)],
-            {"users": users},
-            "block",
-            "tables that hold it",
-            (0, 2),
+            text="{:.0f}",
+            xlabel="block",
+            limits=(0, 2),
         ),
     )
 
 
 def passes(cells, shown):
     picture = np.full((4, 16), math.nan)
-    picture[:, :shown] = np.array(cells)[:, :shown]
+    for place, row in enumerate(cells):
+        for n, name in enumerate(row[:shown]):
+            picture[place, n] = 1 - name / 100 if name else 0
     return Grid(
-        "the text in each place, – for none",
+        "the text in each place; color 1: it works, 0: nobody does",
         picture,
         [f"place {n}" for n in range(1, 5)],
         [str(n) for n in range(1, 17)],
-        text=lambda x: f"{x:g}" if x else "–",
+        text=lambda x: f"{100 - 100 * x:.0f}" if x else "–",
         xlabel="pass",
-        limits=(0, 8),
+        limits=(0, 1),
         empty="",
     )
 
@@ -213,33 +216,88 @@ def test_a_draft_that_says_b_too_often():
     )
 
 
-@check_explorer("speed-explorer", {"accepted": "60%", "texts": "256"})
-def test_many_texts_and_a_draft_that_is_refused():
+def drafted(accepted, texts, length):
+    """Speed for 1 to 12 drafted tokens, and how long each check takes, by Llama 3 8B's sizes."""
     flops, bandwidth, weights = 989e12, 3.35e12, 8030261248
-    gains = []
+    caches = texts * length * 2 * 32 * 8 * 128 * 2 / bandwidth
+    gains, checks = [], []
     for k in range(1, 13):
-        yields = sum(0.6**j for j in range(k + 1))
+        yields = sum(accepted**j for j in range(k + 1))
         one, check = (
-            max(2 * weights * n / flops, 2 * weights / bandwidth) for n in (256, 256 * (k + 1))
+            max(2 * weights * n / flops, 2 * weights / bandwidth) + caches
+            for n in (texts, texts * (k + 1))
         )
         small = weights / 16
-        drafted = k * max(2 * small * 256 / flops, 2 * small / bandwidth)
-        gains.append(yields * one / (check + drafted))
-    assert max(gains) < 1
+        of_a_draft = max(2 * small * texts / flops, 2 * small / bandwidth) + caches / 16
+        gains.append(yields * one / (check + k * of_a_draft))
+        checks.append(check / one)
+    return gains, checks
+
+
+def speeds(gains):
+    return Lines(
+        "speed with a draft, without is 1",
+        np.arange(1, 13),
+        {"speed": gains, "without": [1.0] * 12},
+        "drafted tokens",
+        "times",
+        ylim=(0, 5),
+    )
+
+
+@check_explorer(
+    "speed-explorer",
+    {"accepted": "90%", "texts in the batch": "256", "positions of each": "1,500"},
+)
+def test_many_long_texts_and_a_good_draft():
+    gains, checks = drafted(0.9, 256, 1500)
+    best = int(np.argmax(gains))
+    assert gains[best] > 1.5
     return Seen(
         says(
-            "{} texts, {} of the drafted tokens accepted: the best number is {}, with {} times "
-            "the speed, so drafting does not pay for any number. With {} it is {} times",
-            *(256, 0.6, 1 + int(np.argmax(gains)), max(gains), 12, gains[-1]),
+            "{} texts with {} positions each, {} accepted: drafting pays. The best number is {}, "
+            "with {} times the speed; its check takes {} times as long as a pass without a draft. "
+            "With {} the speed is {} times",
+            *(256, 1500, 0.9, 1 + best, gains[best], checks[best], 12, gains[-1]),
         ),
-        Lines(
-            "speed with a draft, without is 1",
-            np.arange(1, 13),
-            {"speed": gains, "without": [1.0] * 12},
-            "drafted tokens",
-            "times",
-            ylim=(0, 5),
+        speeds(gains),
+    )
+
+
+@check_explorer(
+    "speed-explorer",
+    {"accepted": "60%", "texts in the batch": "256", "positions of each": "100"},
+)
+def test_many_texts_and_a_draft_that_is_refused():
+    gains, checks = drafted(0.6, 256, 100)
+    best = int(np.argmax(gains))
+    assert gains[best] < 0.995
+    return Seen(
+        says(
+            "{} texts with {} positions each, {} accepted: drafting costs time. The best number is "
+            "{}, with {} times the speed; its check takes {} times as long as a pass without a "
+            "draft. With {} the speed is {} times",
+            *(256, 100, 0.6, 1 + best, gains[best], checks[best], 12, gains[-1]),
         ),
+        speeds(gains),
+    )
+
+
+@check_explorer(
+    "speed-explorer",
+    {"accepted": "60%", "texts in the batch": "1", "positions of each": "500"},
+)
+def test_one_text_and_a_poor_draft():
+    gains, checks = drafted(0.6, 1, 500)
+    best = int(np.argmax(gains))
+    return Seen(
+        says(
+            "{} text with {} positions each, {} accepted: drafting pays. The best number is {}, "
+            "with {} times the speed; its check takes {} times as long as a pass without a draft. "
+            "With {} the speed is {} times",
+            *(1, 500, 0.6, 1 + best, gains[best], checks[best], 12, gains[-1]),
+        ),
+        speeds(gains),
     )
 
 
@@ -252,8 +310,6 @@ def test_four_bits_with_an_exponent():
         byte = (exponent + 6) << 3 | mantissa << 2 if exponent else 0
         number = torch.tensor([byte], dtype=torch.uint8).view(torch.float8_e4m3fn).double().item()
         values.append(number if exponent else 0.5 * mantissa)
-    here = np.full(8, math.nan)
-    here[6] = values[6]
     return Seen(
         says(
             "e{}m{}, sign {}, exponent {}, mantissa {}: {}^({} − {}) · ({} + {}/{}) = {}. The step "
@@ -269,13 +325,16 @@ def test_four_bits_with_an_exponent():
             text=lambda x: f"{x:g}",
             limits=(0, 1),
         ),
-        Lines(
+        Bars(
             "what the codes mean",
-            np.arange(8),
-            {"values": values, "this code": here},
+            [str(n) for n in range(8)],
+            {
+                "this code": [v * (n == 6) for n, v in enumerate(values)],
+                "the others": [v * (n != 6) for n, v in enumerate(values)],
+            },
             "code",
             "value",
-            ylim=(0, 8),
+            (0, 8),
         ),
     )
 
@@ -301,7 +360,7 @@ def test_one_hidden_unit_for_each_device():
             hidden,
             [f"device {n}" for n in range(1, 5)],
             ["1", "2", "3", "4"],
-            text=lambda x: f"{x:g}",
+            text="{:g}",
             limits=(0, 4),
             empty="",
         ),
@@ -310,7 +369,7 @@ def test_one_hidden_unit_for_each_device():
             sums,
             [*(f"device {n}" for n in range(1, 5)), "all-reduce"],
             ["y₁", "y₂"],
-            text=lambda x: f"{x:g}",
+            text="{:g}",
             limits=(-4, 8),
             empty="",
         ),
@@ -340,16 +399,18 @@ def test_a_loud_column_in_groups_of_four():
             "the numbers",
             x,
             *lines,
-            text=lambda v: f"{v:.1f}",
+            text="{:.1f}",
             xlabel="column",
             limits=(-300, 300),
+            diverging=True,
         ),
         Grid(
             "their codes of four bits",
             codes,
             *lines,
-            text=lambda v: f"{v:.0f}",
+            text="{:.0f}",
             xlabel="column",
             limits=(-7, 7),
+            diverging=True,
         ),
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from book.checkers.serving.append import APPEND
-from book.checkers.serving.estimates import CHUNK, DRAFT, FITS, JOBS, SCALE
+from book.checkers.serving.estimates import CHUNK, DRAFT, FITS, SCALE
 from book.checkers.serving.groups import GROUPS
+from book.checkers.serving.plan import PLAN
 from book.checkers.serving.residual import RESIDUAL
 
 EXERCISES = {
     "fits": FITS,
     "append": APPEND,
-    "jobs": JOBS,
+    "plan": PLAN,
     "chunk": CHUNK,
     "residual": RESIDUAL,
     "draft": DRAFT,

@@ -1,9 +1,7 @@
-"""Estimates of a cache, and predictions of schedules, drafts and scales."""
+"""Estimates of a cache, of chunks and drafts, and a prediction of scales."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 
 from book.checkers.questions import WrongNumber, choice, number
@@ -46,67 +44,54 @@ FITS = number(
 )
 
 
-def _done(jobs: list[float], places: int) -> list[float]:
-    """When each job is done, if a place takes the next job as soon as it is free."""
-    free = [0.0] * places
-    ends = []
-    for job in jobs:
-        start = heapq.heappop(free)
-        ends.append(start + job)
-        heapq.heappush(free, start + job)
-    return ends
+_PROMPT, _WRITERS, _BUDGET = 8192, 32, 512
+_RIDGE = 989e12 / 3.35e12  # tokens with which arithmetic takes as long as the weights' bytes
 
 
-_JOBS = [2.0, 5.0, 3.5, 8.0]
+def _in_chunks(others: int = _WRITERS, ridge: float = _RIDGE, short: bool = True) -> float:
+    """How many times as long a prompt takes in chunks as whole, in tokens that bound a pass."""
+    left, time = _PROMPT, 0.0
+    while left > 0:
+        part = min(left, _BUDGET - others)
+        time += max(part + others if short else _BUDGET, ridge)
+        left -= part
+    return time / (_PROMPT + others)
 
-JOBS = number(
-    "Four jobs, two places",
-    value=lambda: sum(_done(_JOBS, 2)) / 4,
-    within=0.001,
-    because="They are done after 2, 5, 5.5 and 13 seconds: {value} on average.",
+
+CHUNK = number(
+    "What do chunks cost?",
+    value=_in_chunks,
+    within=0.005,
+    because="A pass has room for 480 tokens of the prompt, so it takes 17 full passes and a last "
+    "one of 64 tokens, which the weights' bytes bound: {value} times as long in all.",
     wrong=[
         WrongNumber(
-            "fixed batches",
-            "That is the mean if each batch of two comes back when all of it is done.",
-            lambda: (5.0 + 5.0 + 13.0 + 13.0) / 4,
+            "as if nobody wrote",
+            "Each pass also has a token for each of the 32 texts, so less of the prompt fits in.",
+            lambda: _in_chunks(others=0),
         ),
         WrongNumber(
-            "own times alone",
-            "That is how long the jobs run. Two of them have to wait first.",
-            lambda: sum(_JOBS) / 4,
+            "the last pass by its operations",
+            "The last pass has 64 tokens. So few take as long as the weights' bytes do.",
+            lambda: _in_chunks(ridge=0.0),
         ),
         WrongNumber(
-            "the last one",
-            "Then all are done. Asked for is the mean over the four jobs.",
-            lambda: max(_done(_JOBS, 2)),
+            "18 full passes",
+            "The last pass is not full: there are only 32 tokens of the prompt left.",
+            lambda: _in_chunks(short=False),
         ),
         WrongNumber(
-            "one at a time",
-            "Two jobs run at once, so they do not wait for all that came before.",
-            lambda: sum(itertools.accumulate(_JOBS)) / 4,
+            "one pass against the other",
+            "That is how long the others wait at a time. The prompt's first token comes after all "
+            "of its passes.",
+            lambda: _BUDGET / (_PROMPT + _WRITERS),
+        ),
+        WrongNumber(
+            "the other way round",
+            "Asked for is the time in chunks over that in one pass.",
+            lambda: 1 / _in_chunks(),
         ),
     ],
-)
-
-CHUNK = choice(
-    "What do chunks buy?",
-    right="B",
-    because="The longest pass is shorter, so nobody waits long for a token. The prompt shares its "
-    "passes with the others' tokens and caches, so its own first token comes a little later.",
-    tempting={
-        "A": (
-            "less work",
-            "Each token of the prompt goes through all weights once, in chunks as without.",
-        ),
-        "C": (
-            "the other way round",
-            "Read whole, the prompt has a pass to itself. Cut up, it shares its passes.",
-        ),
-        "D": (
-            "only the sum",
-            "The sum is the same, but not how long a single pass is, and everybody waits for it.",
-        ),
-    },
 )
 
 

@@ -68,6 +68,53 @@ def counted_but_not_copied(memory, users, table, length, row):
     return memory, users, table
 
 
+# serving.plan
+
+
+def in_two_loops(running, waiting, slots, budget):
+    texts = [*running, *waiting][: max(slots, len(running))]
+    plan = {}
+    for writes in (True, False):
+        for at, (known, read) in enumerate(texts):
+            if (known - read == 1) == writes:
+                plan[at] = min(known - read, budget)
+                budget -= plan[at]
+    return [plan[at] for at in range(len(texts))]
+
+
+def by_indices(running, waiting, slots, budget):
+    queue, texts = list(waiting), list(running)
+    while queue and len(texts) < slots:
+        texts.append(queue.pop(0))
+    todo = [k - r for k, r in texts]
+    order = [n for n, t in enumerate(todo) if t == 1] + [n for n, t in enumerate(todo) if t != 1]
+    plan = [0 for _ in texts]
+    for n in order:
+        plan[n] = todo[n] if todo[n] < budget else budget
+        budget = budget - plan[n]
+    return plan
+
+
+def takes_from_the_queue(running, waiting, slots, budget):
+    while waiting and len(running) < slots:
+        running.append(waiting.pop(0))
+    return in_two_loops(running, [], slots, budget)
+
+
+def only_who_reads(running, waiting, slots, budget):
+    return [n for n in in_two_loops(running, waiting, slots, budget) if n]
+
+
+def in_the_order_of_service(running, waiting, slots, budget):
+    texts = sorted((running + waiting)[:slots], key=lambda text: text[0] - text[1] > 1)
+    return in_two_loops(texts, [], slots, budget)
+
+
+def shared_out_evenly(running, waiting, slots, budget):
+    texts = (running + waiting)[:slots]
+    return [min(known - read, budget // len(texts)) for known, read in texts]
+
+
 # serving.residual
 
 
@@ -146,6 +193,10 @@ WRONG = [
           "no copy on write"),
     Wrong("serving.append", "a new block without the old rows", counted_but_not_copied,
           "an empty copy"),
+    Wrong("serving.plan", "what was given is changed", takes_from_the_queue),
+    Wrong("serving.plan", "texts without a token left out", only_who_reads),
+    Wrong("serving.plan", "in the order of service", in_the_order_of_service),
+    Wrong("serving.plan", "the same for each", shared_out_evenly),
     Wrong("serving.residual", "p where it is larger", only_what_is_larger),
     Wrong("serving.residual", "divided by the sum of all rows", over_everything),
     Wrong("serving.residual", "an epsilon in the sum", with_an_epsilon),
@@ -155,6 +206,8 @@ WRONG = [
 ]  # fmt: skip
 RIGHT = [
     Right("serving.append", "by quotient and remainder", with_divmod),
+    Right("serving.plan", "in two loops", in_two_loops),
+    Right("serving.plan", "by a list of places", by_indices),
     Right("serving.residual", "p less the smaller of the two", by_minimum),
     Right("serving.residual", "by a mask", by_masking),
     Right("serving.groups", "groups as rows", by_reshape),
