@@ -20,11 +20,11 @@ from transformer_parts.rope import apply_rotary_emb
 from transformer_parts.tensors import TOLERANCE
 
 __all__ = [
+    "check_new",
+    "KVCache",
     "repeat_kv",
     "causal_padding_mask",
     "padding_position_ids",
-    "check_new",
-    "KVCache",
     "check_cache_law",
     "GroupedQueryAttention",
     "fit_mask",
@@ -32,82 +32,6 @@ __all__ = [
     "attention_intensity",
     "mha_to_gqa",
 ]
-
-
-# From notebooks/13_kv_cache.ipynb#the-plain-version
-# Library version: adds errors.
-def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
-    """Each key-value head `n_rep` times in a row: 0, 0, 1, 1 for two heads and 2.
-
-    Args:
-        x: keys or values, shape (B, G, S, head_dim).
-        n_rep: query heads per key-value head, H / G.
-
-    Returns:
-        Shape (B, G * n_rep, S, head_dim), equal to `x.repeat_interleave(n_rep, 1)`.
-
-    Raises:
-        ValueError: if x is not four-dimensional, or n_rep is less than 1.
-
-    Source: Ainslie et al. 2023, section 2.2; chapter 13, eq-gqa-repeat.
-    """
-    if x.dim() != 4:
-        raise ValueError(f"x must have shape (B, G, S, head_dim), got {tuple(x.shape)}")
-    if n_rep < 1:
-        raise ValueError(f"n_rep must be at least 1, got {n_rep}")
-    return x[:, :, None].expand(-1, -1, n_rep, -1, -1).flatten(1, 2)
-
-
-def causal_padding_mask(tokens: Tensor, query_len: int | None = None) -> Tensor:
-    """Which keys the newest queries may attend to in a batch with padding.
-
-    Args:
-        tokens: boolean, shape (B, S), True = a token, False = padding, for every
-            position so far: those in the cache and the new ones.
-        query_len: number of newest positions T that ask; None for all S.
-
-    Returns:
-        Boolean, shape (B, 1, T, S), True = may attend: not later than the query, and a
-        token. A query may be left with nothing; attention then gives it 0.
-
-    Raises:
-        ValueError: if tokens is not boolean (B, S), or query_len is not in 0 ... S.
-
-    Source: chapter 13, eq-kv-padding.
-    """
-    if tokens.dim() != 2 or tokens.dtype != torch.bool:
-        raise ValueError(
-            f"tokens must be boolean of shape (B, S), "
-            f"got {tokens.dtype} of shape {tuple(tokens.shape)}"
-        )
-    s = tokens.shape[1]
-    t = s if query_len is None else query_len
-    if not 0 <= t <= s:
-        raise ValueError(f"query_len must be from 0 to S={s}, got {t}")
-    return causal_mask(t, s, tokens.device) & tokens[:, None, None, :]
-
-
-def padding_position_ids(tokens: Tensor) -> Tensor:
-    """The position of each token when padding is not counted.
-
-    Args:
-        tokens: boolean, shape (B, S), True = a token, False = padding.
-
-    Returns:
-        Integers, shape (B, S): 0, 1, 2, ... along the tokens of each sequence. Padding
-        has the position of the token before it, or 0; nothing attends to it anyway.
-
-    Raises:
-        ValueError: if tokens is not boolean (B, S).
-
-    Source: chapter 13, eq-kv-padding.
-    """
-    if tokens.dim() != 2 or tokens.dtype != torch.bool:
-        raise ValueError(
-            f"tokens must be boolean of shape (B, S), "
-            f"got {tokens.dtype} of shape {tuple(tokens.shape)}"
-        )
-    return (tokens.long().cumsum(1) - 1).clamp(min=0)
 
 
 # From notebooks/13_kv_cache.ipynb#the-plain-version
@@ -224,6 +148,82 @@ class KVCache:
         """Forget everything, gradients too, and keep the memory for another use."""
         self.keys, self.values = self.keys.detach(), self.values.detach()
         self.length = 0
+
+
+# From notebooks/13_kv_cache.ipynb#batches-with-padding
+# Library version: adds errors.
+def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
+    """Each key-value head `n_rep` times in a row: 0, 0, 1, 1 for two heads and 2.
+
+    Args:
+        x: keys or values, shape (B, G, S, head_dim).
+        n_rep: query heads per key-value head, H / G.
+
+    Returns:
+        Shape (B, G * n_rep, S, head_dim), equal to `x.repeat_interleave(n_rep, 1)`.
+
+    Raises:
+        ValueError: if x is not four-dimensional, or n_rep is less than 1.
+
+    Source: Ainslie et al. 2023, section 2.2; chapter 13, eq-gqa-repeat.
+    """
+    if x.dim() != 4:
+        raise ValueError(f"x must have shape (B, G, S, head_dim), got {tuple(x.shape)}")
+    if n_rep < 1:
+        raise ValueError(f"n_rep must be at least 1, got {n_rep}")
+    return x[:, :, None].expand(-1, -1, n_rep, -1, -1).flatten(1, 2)
+
+
+def causal_padding_mask(tokens: Tensor, query_len: int | None = None) -> Tensor:
+    """Which keys the newest queries may attend to in a batch with padding.
+
+    Args:
+        tokens: boolean, shape (B, S), True = a token, False = padding, for every
+            position so far: those in the cache and the new ones.
+        query_len: number of newest positions T that ask; None for all S.
+
+    Returns:
+        Boolean, shape (B, 1, T, S), True = may attend: not later than the query, and a
+        token. A query may be left with nothing; attention then gives it 0.
+
+    Raises:
+        ValueError: if tokens is not boolean (B, S), or query_len is not in 0 ... S.
+
+    Source: chapter 13, eq-kv-padding.
+    """
+    if tokens.dim() != 2 or tokens.dtype != torch.bool:
+        raise ValueError(
+            f"tokens must be boolean of shape (B, S), "
+            f"got {tokens.dtype} of shape {tuple(tokens.shape)}"
+        )
+    s = tokens.shape[1]
+    t = s if query_len is None else query_len
+    if not 0 <= t <= s:
+        raise ValueError(f"query_len must be from 0 to S={s}, got {t}")
+    return causal_mask(t, s, tokens.device) & tokens[:, None, None, :]
+
+
+def padding_position_ids(tokens: Tensor) -> Tensor:
+    """The position of each token when padding is not counted.
+
+    Args:
+        tokens: boolean, shape (B, S), True = a token, False = padding.
+
+    Returns:
+        Integers, shape (B, S): 0, 1, 2, ... along the tokens of each sequence. Padding
+        has the position of the token before it, or 0; nothing attends to it anyway.
+
+    Raises:
+        ValueError: if tokens is not boolean (B, S).
+
+    Source: chapter 13, eq-kv-padding.
+    """
+    if tokens.dim() != 2 or tokens.dtype != torch.bool:
+        raise ValueError(
+            f"tokens must be boolean of shape (B, S), "
+            f"got {tokens.dtype} of shape {tuple(tokens.shape)}"
+        )
+    return (tokens.long().cumsum(1) - 1).clamp(min=0)
 
 
 # From notebooks/13_kv_cache.ipynb#the-law

@@ -25,7 +25,7 @@ from .reading import Seen, check_explorer, says
 
 # NVIDIA's table of the H100 SXM, and Llama 2 70B's own configuration.
 PEAK, BANDWIDTH, MEMORY = 989e12, 3.35e12, 80e9
-LLAMA_2_70B = {"parameters": 68_976_648_192, "layers": 80, "head": 128}
+LLAMA_2_70B = {"parameters": 68_976_648_192, "layers": 80, "heads": 64, "head": 128}
 
 
 def rows_of_every_pass(tokens, cached):
@@ -203,26 +203,35 @@ def test_what_fits_into_the_memory_of_eight_h100():
     sequence = 32768 * LLAMA_2_70B["layers"] * 2 * 4 * LLAMA_2_70B["head"]  # a byte each
     fits = max(n for n in range(1, 2000) if weights + n * sequence <= 8 * MEMORY)
 
-    def per_second(n):
+    def read(n):
         return n / ((weights + n * sequence) / (8 * BANDWIDTH))
 
-    batches = [2**k for k in range(11)]
-    held = [per_second(n) if n <= fits else math.nan for n in batches]
-    beyond = [per_second(n) if n > fits else math.nan for n in batches]
+    # A token meets each weight, and in each head 32768 keys and as many values.
+    scores = values = 2 * 32768 * LLAMA_2_70B["head"]
+    one = weights + LLAMA_2_70B["layers"] * LLAMA_2_70B["heads"] * (scores + values)
+    computed = 8 * PEAK / one
+    batches = [2 ** (k / 2) for k in range(30)]
+    full = min(range(30), key=lambda k: abs(math.log(batches[k] / fits)))
+    rate = [min(read(fits if k == full else n), computed) for k, n in enumerate(batches)]
+    held = [r if k <= full else math.nan for k, r in enumerate(rate)]
+    beyond = [r if k >= full else math.nan for k, r in enumerate(rate)]
     both = weights + 16 * sequence
+    assert read(fits) < computed
     return Seen(
         says(
             "{} key-value heads, {} tokens, {} bit: {} KiB per token, {} GB per sequence; "
-            "{} sequences fit ... reading alone allows {} tokens per second",
-            *(4, 32768, 8, sequence // 32768 // 1024, sequence / 1e9, fits, per_second(fits)),
+            "{} sequences fit. Tokens per second are then at most {} by reading and {} by "
+            "arithmetic: reading is the limit",
+            *(4, 32768, 8, sequence // 32768 // 1024, sequence / 1e9, fits, read(fits), computed),
         ),
         Lines(
-            "tokens per second of the batch, by reading alone",
+            "tokens per second of the batch, at most",
             batches,
             {
                 "fits into memory": held,
                 "would not fit": beyond,
-                "limit of large batches": [8 * BANDWIDTH / sequence] * 11,
+                "reading, large batches": [8 * BANDWIDTH / sequence] * 30,
+                "arithmetic": [computed] * 30,
             },
             "sequences in the batch",
             "tokens per second",
@@ -240,16 +249,16 @@ def test_what_fits_into_the_memory_of_eight_h100():
 
 
 @check_explorer(
-    "explore-roof", {"query heads per key-value head": "4", "new tokens": "8", "keys": "1024"}
+    "explore-roof", {"query heads per key-value head": "4", "new tokens": "8", "keys": "4096"}
 )
 def test_where_a_kernel_stands_under_the_roof():
-    group, new, keys, width = 4, 8, 1024, 128
+    group, new, keys, width = 4, 8, 4096, 128
     scores = values = 2 * group * new * keys * width  # a multiplication and an addition each
     read = {"keys and values": 2 * keys * width * 2, "queries and outputs": 2 * group * new * width}
     read["queries and outputs"] *= 2  # bytes
     intensity = (scores + values) / sum(read.values())
     ridge = PEAK / BANDWIDTH
-    grid = np.sort([2.0 ** (k / 2) for k in range(-2, 28)] + [ridge])
+    grid = np.sort([2.0 ** (k / 2) for k in range(-2, 31)] + [ridge])
     roof = np.array([min(PEAK, g * BANDWIDTH) / 1e12 for g in grid])
     nearest = min(range(len(grid)), key=lambda k: abs(math.log(grid[k] / intensity)))
     here = np.full(len(grid), np.nan)
@@ -258,7 +267,7 @@ def test_where_a_kernel_stands_under_the_roof():
     return Seen(
         says(
             "{} heads ... {} new tokens, {} keys: intensity {}, memory is the limit, at most {} of",
-            *(4, 8, 1024, intensity, intensity / ridge),
+            *(4, 8, 4096, intensity, intensity / ridge),
         ),
         Lines(
             "the roofline, and this kernel",
@@ -284,7 +293,7 @@ def test_a_query_meets_the_key_that_was_added():
     keys, values = [[1, 0], [0, 1], [1, 1], [2, 0]], [[4, 0], [0, 8], [2, 2], [0, 4]]
     names = ["the", "cat", "sat", "on"]
     scores = [0 * a + 2 * b for a, b in keys]
-    columns = [[score, math.nan, math.nan] for score in scores]
+    columns = [[score, math.nan] for score in scores]
 
     def store(title, rows, role, most):
         return Grid(
@@ -297,11 +306,16 @@ def test_a_query_meets_the_key_that_was_added():
         store("keys", keys, "key", 3),
         store("values", values, "value", 8),
         Grid(
-            "the query (0, 2)", np.array(columns), names, ["score", "exp", "weight"],
-            text=lambda v: f"{v:.3g}", limits=(0, 8), role="weight", empty="next",
+            "the query (0, 2)", np.array(columns), names, ["score", "exp"],
+            text=lambda v: f"{v:.3g}", limits=(0, 8), role="query", empty="next",
             detail=lambda i, j: (
                 "" if j else f"{names[i]}: 0·{keys[i][0]} + 2·{keys[i][1]} = {scores[i]}"
             ),
+        ),
+        Grid(
+            "its weights", np.full((4, 1), math.nan), names, ["weight"],
+            text=lambda v: f"{v:.2f}", limits=(0, 0.6), role="weight", empty="next",
+            detail=lambda i, j: "",
         ),
     )  # fmt: skip
 
@@ -320,14 +334,15 @@ def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
             scores = np.exp(q @ k.T / 4)
             scores = scores if n == 0 else np.tril(scores)
             x = x + scores @ v / scores.sum(1, keepdims=True)
-        return np.array(found)
+        return np.array(found), x[:5]
 
-    moved = np.abs(keys(6) - keys(5)).max(-1)
+    (before, old), (after, new) = keys(5), keys(6)
+    moved, outputs = np.abs(after - before).max(-1), np.abs(new - old).max()
     return Seen(
         says(
             "Looking ahead: layer {}. A sixth token changes the old keys of {} of {} layers: layer "
-            "{}, layer {}, layer {}.",
-            *(1, 3, 4, 2, 3, 4),
+            "{}, layer {}, layer {}. The old outputs of the last layer move by {}",
+            *(1, 3, 4, 2, 3, 4, float(outputs)),
         ),
         Grid(
             "how far the keys of the old tokens move",
@@ -448,6 +463,7 @@ def test_a_prefix_is_kept_once():
             {
                 "in common": [4 * 8192 * token, 8192 * token],
                 "their own": [4 * 128 * token, 4 * 128 * token],
+                "together": [apart, shared],
             },
             "how they are kept",
             "GiB",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from book.checkers.kv_cache.estimates import MIXED, NOT_FASTER, OUTWEIGHED, PAST
+from book.checkers.kv_cache.estimates import MIXED, NOT_FASTER, PAST, WINDOWS
 from book.checkers.kv_cache.shared import GROUPED
 from book.checkers.kv_cache.steps import CACHED_STEP, CHUNK_MASK, WINDOW_STEP
 
@@ -13,6 +13,6 @@ EXERCISES = {
     "window_step": WINDOW_STEP,
     "grouped_attention": GROUPED,
     "mixed": MIXED,
-    "outweighed": OUTWEIGHED,
+    "windows": WINDOWS,
     "not_faster": NOT_FASTER,
 }

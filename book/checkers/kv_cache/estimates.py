@@ -7,23 +7,24 @@ from book.checkers.questions import WrongNumber, choice, number
 PAST = choice(
     "Which caches are still right?",
     right="B",
-    because="The first layer's keys and values come from the embeddings, which do not change. Its "
-    "outputs do, at every position, and from them the later layers make their keys and values.",
+    because="Up to the input of layer 2 nothing has looked ahead, and keys and values are made of "
+    "the input. The outputs of layer 2 change at every position, and from them layers 3 and 4 make "
+    "their keys and values.",
     tempting={
         "A": (
             "a key belongs to its own token",
-            "In layer 2 it is made of what layer 1 gave that token, and layer 1 has now looked at "
+            "In layer 3 it is made of what layer 2 gave that token, and layer 2 has now looked at "
             "the new token.",
         ),
         "C": (
             "the mask of its own layer",
-            "A causal layer keeps its past only if its inputs keep theirs, and these come from a "
-            "layer that looks ahead.",
+            "A causal layer keeps its past only if its inputs keep theirs, and those of layers 3 "
+            "and 4 come from a layer that looks ahead.",
         ),
         "D": (
             "what looks ahead cannot be kept",
-            "The outputs of layer 1 cannot. Its keys and values are made of embeddings, before "
-            "anything has been looked at.",
+            "The outputs of layer 2 cannot. Its keys and values are made of what the causal layer "
+            "1 gave, before layer 2 has looked at anything.",
         ),
     },
 )
@@ -75,34 +76,53 @@ MIXED = number(
     ],
 )
 
-_WEIGHTS, _TOKEN = 26e9, 2 * 40 * 40 * 128 * 2
+_ROOM, _READABLE = 80e9 - 26e9, 0.020 * 3.35e12 - 26e9  # bytes for the caches
+_ONE = 24 * _PER_LAYER  # bytes of a token of each text in one layer
 
-OUTWEIGHED = number(
-    "When caches outweigh the weights",
-    value=lambda: _WEIGHTS / _TOKEN,
-    within=0.03,
-    because="A token leaves 819,200 bytes, and 26 billion bytes are {value} tokens, in all "
-    "sequences together. A step then takes twice as long as with empty caches.",
+
+def _windows(budget: float, kept: int = 2048, one: float = _ONE) -> int:
+    """Layers that need a window, so that the caches are no more than `budget` bytes."""
+    fits = (n for n in range(40) if one * (40 * 16384 - n * (16384 - kept)) <= budget)
+    return next(fits, 40)
+
+
+WINDOWS = number(
+    "How many windows?",
+    value=lambda: _windows(min(_ROOM, _READABLE)),
+    within=0.0,
+    because="In 20 ms 67 billion bytes are read, and 41 billion of them may be caches; the room "
+    "would allow 54 billion. Without windows the caches are 64.4 billion bytes, and each window "
+    "takes 1.41 billion off: {value} layers.",
     wrong=[
         WrongNumber(
-            "parameters for bytes",
-            "Thirteen billion weights in 16 bits are 26 billion bytes.",
-            lambda: _WEIGHTS / 2 / _TOKEN,
+            "the room alone",
+            "That many make the caches fit, but a step then reads for longer than 20 ms.",
+            lambda: _windows(_ROOM),
         ),
         WrongNumber(
-            "keys or values, not both",
-            "A token leaves a key and a value in each head of each layer.",
-            lambda: 2 * _WEIGHTS / _TOKEN,
+            "one too few",
+            "With that many a step still takes a little more than 20 ms. Round up.",
+            lambda: _windows(_READABLE) - 1,
         ),
         WrongNumber(
-            "one layer only",
-            "A token leaves keys and values in each of the 40 layers.",
-            lambda: 40 * _WEIGHTS / _TOKEN,
+            "the weights not read, or keys without values",
+            "A step reads the weights too, and of each token a key and a value.",
+            lambda: _windows(_READABLE, one=_ONE / 2),
         ),
         WrongNumber(
-            "a head of one number",
-            "A key of one head has 128 numbers.",
-            lambda: 128 * _WEIGHTS / _TOKEN,
+            "windows that keep nothing",
+            "A layer with a window still keeps and reads 2048 tokens of every text.",
+            lambda: _windows(_READABLE, kept=0),
+        ),
+        WrongNumber(
+            "the layers without a window",
+            "So many keep all tokens. Asked for are the others.",
+            lambda: 40 - _windows(_READABLE),
+        ),
+        WrongNumber(
+            "every layer",
+            "So many windows are not needed: with fewer a step already takes less than 20 ms.",
+            lambda: 40,
         ),
     ],
 )
