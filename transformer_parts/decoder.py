@@ -725,7 +725,7 @@ def _prompt_mask(
     return torch.arange(total, device=device) >= (t - n)[:, None]
 
 
-# From notebooks/15_decoder.ipynb#what-the-text-tells
+# From notebooks/15_decoder.ipynb#the-loader
 # Library version: adds the families, and both forms of the keys.
 # What a key means that a family's config.json leaves out, as in transformers.
 _FAMILIES: dict[str, dict[str, Any]] = {
@@ -808,7 +808,7 @@ def from_pretrained_config(config: Mapping[str, Any] | str | Path) -> ModelConfi
     )
 
 
-# From notebooks/15_decoder.ipynb#what-the-text-tells
+# From notebooks/15_decoder.ipynb#the-loader
 # Library version: adds what each family leaves out.
 def _read_gqa(hf: Mapping[str, Any]) -> dict[str, Any]:
     family = hf["model_type"]
@@ -857,7 +857,7 @@ def _read_mla(hf: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# From notebooks/15_decoder.ipynb#what-the-text-tells
+# From notebooks/15_decoder.ipynb#the-loader
 # Library version: adds both forms of the scaling.
 _SCALING_FIELDS = (
     "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale",
@@ -898,7 +898,7 @@ def _read_rope(hf: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# From notebooks/15_decoder.ipynb#what-the-text-tells
+# From notebooks/15_decoder.ipynb#the-loader
 # Library version: adds the names of both attentions.
 _HF_BLOCK = {
     "attn.norm": "input_layernorm",
@@ -944,7 +944,7 @@ def _to_our_layout(ours: str, tensor: Tensor, config: ModelConfig) -> Tensor:
     return convert_rope_layout(tensor, heads, to="interleaved")
 
 
-# From notebooks/15_decoder.ipynb#what-the-text-tells
+# From notebooks/15_decoder.ipynb#the-loader
 # Library version: adds shards, read tensor by tensor.
 _FLOATS = {"F64", "F32", "F16", "BF16"}  # in files, and in mappings:
 _FLOATS |= {f"torch.{name}" for name in ("float64", "float32", "float16", "bfloat16")}
@@ -997,7 +997,7 @@ def _sources(
     return [path.parent / name for name in sorted(set(weight_map.values()))]
 
 
-# From notebooks/15_decoder.ipynb#what-the-text-tells
+# From notebooks/15_decoder.ipynb#the-loader
 # Library version: adds all comparisons before any copy.
 @torch.no_grad()
 def load_hf_state_dict(

@@ -47,15 +47,15 @@ def test_the_decoder_at_the_top_with_two_blocks_instead_of_all():
     },
 )
 def test_temperature_after_min_p():
-    logits = np.array([2.0, 1.9, 1.75, 1.6, 1.55, 1.4, 1.2, 1.1, 0.9, 0.8, 0.6, 0.5])
+    logits = np.array([2.0, 1.8, 1.5, 1.2, 0.9, 0.6, 0.3, 0.0, -0.3, -0.7, -1.1, -1.6])
     own = np.exp(logits) / np.exp(logits).sum()
     kept = sum(1 for p in own if p >= 0.5 * max(own))
-    drawn_from = np.zeros(12)
+    drawn_from = np.full(12, math.nan)  # no bars for what is removed
     drawn_from[:kept] = own[:kept] ** (1 / 0.7)
-    drawn_from /= drawn_from.sum()
+    drawn_from /= np.nansum(drawn_from)
 
     def entropy(p):
-        return -sum(x * math.log(x) for x in p if x)
+        return -sum(x * math.log(x) for x in p if x > 0)
 
     return Seen(
         says(

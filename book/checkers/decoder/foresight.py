@@ -7,8 +7,9 @@ from book.checkers.questions import WrongNumber, choice, number
 BEST_CHANGE = choice(
     "Which change helps here?",
     right="D",
-    because="The grammar says which word follows from the words at two fixed distances, and with "
-    "RoPE a score depends on the distance by construction.",
+    because="The first grammar asks for a word at a fixed distance, and with RoPE a score depends "
+    "on the distance by construction. In the second the word that decides is the one at which the "
+    "model stands, so it need not look back.",
     tempting={
         "A": (
             "what every model has",
@@ -16,14 +17,14 @@ BEST_CHANGE = choice(
             "of it train.",
         ),
         "B": (
-            "the newer norm",
-            "RMSNorm was proposed because it is cheaper. On the loss it makes no difference that "
-            "three seeds could show.",
+            "gates are better",
+            "At equal parameters and after so few steps a gate gains a few hundredths of a nat "
+            "where words far back decide, and nothing where all is learned already.",
         ),
         "C": (
-            "gates are better",
-            "At equal parameters and after so few steps no gain can be told from the spread of the "
-            "seeds.",
+            "RoPE is better everywhere",
+            "It makes looking back at a distance easy. Where the last word alone decides, the "
+            "original form has learned nearly all there is, and nothing is left to gain.",
         ),
     },
 )
