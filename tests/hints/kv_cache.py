@@ -47,8 +47,6 @@ def gibibyte():
 
 ENTRIES: Entries = {
     ("ex-kv-mixed", "2^{30}"): Formula(gibibyte, claim="n=@0", says=("A GiB is",)),
-    ("ex-kv-windows", r"80\cdot10^9"): LeftOut("gives the size of the device"),
-    ("ex-kv-windows", r"3.35\cdot10^{12}"): LeftOut("gives the speed of the device"),
     ("ex-grouped-attention", "H=6"): LeftOut(EXAMPLE),
     ("ex-grouped-attention", "G=2"): LeftOut(EXAMPLE),
     ("ex-cached-step", "a+T"): Formula(all_keys, claim="n=@0", says=("keys. How is",)),
