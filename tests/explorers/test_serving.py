@@ -6,6 +6,10 @@ import numpy as np
 import torch
 
 from book.explorer import Bars, Grid, Lines
+from book.own import encode, own_model
+from book.own.draft import ngram_draft
+from book.stories import VOCABULARY, stories
+from transformer_parts.decoder import generate
 
 from .reading import Seen, check_explorer, says
 
@@ -213,6 +217,45 @@ def test_a_draft_that_says_b_too_often():
             (0, 1),
         ),
         Bars("how often it is drafted", ["A", "B"], {"draft": q}, "token", "probability", (0, 1)),
+    )
+
+
+@check_explorer("rounds-explorer", {"round": "2"})
+def test_two_rounds_follow_the_text_that_the_model_writes_alone():
+    model = own_model().double()
+    text = encode(next(stories("serving")).words)[:14]
+    alone = generate(model, torch.tensor([text]), 20, temperature=0)[0].tolist()
+    draft = ngram_draft(order=4, counted=1000)
+    words, marks = np.full((2, 6, 5), math.nan)
+    at, made = 14, []
+    for row in range(2):
+        proposal = alone[:at]
+        for _ in range(4):
+            proposal.append(int(draft(torch.tensor(proposal)).argmax()))
+        stands = 0
+        while stands < 4 and proposal[at + stands] == alone[at + stands]:
+            stands += 1
+        words[row] = [*proposal[at:], alone[at + stands]]
+        marks[row] = [*[1] * stands, *[0] * (4 - stands), 2]
+        at += stands + 1
+        made.append(stands)
+    return Seen(
+        says(
+            "Round {}: {} of {} drafted words stand, and the model writes “"
+            + VOCABULARY[alone[at - 1]]
+            + "”. So far {} words in {} passes",
+            *(2, made[-1], 4, at - 14, 2),
+        ),
+        Grid(
+            "words; color 0: dropped, 1: drafted and stands, 2: the model's own",
+            marks + words * np.where(marks > 1, -1e-4, 1e-4),
+            [f"round {n}" for n in range(1, 7)],
+            ["first", "second", "third", "fourth", "model"],
+            text=lambda x: VOCABULARY[round(1e4 * abs(x - round(x)))],
+            limits=(0, 2),
+            role="weight",
+            empty="",
+        ),
     )
 
 
