@@ -264,7 +264,7 @@ HOSTILE = {
                      "def double(n):\n    while True: pass"], first="while True: pass"), 0, ""),
     "honest": (submission(), 10, ""),
 }  # fmt: skip
-TIMES = {"cell": 3.0, "call": 3.0, "test": 5.0, "total": 8.0}
+TIMES = {"cell": 3.0, "call": 3.0, "test": 5.0, "total": 12.0}
 
 
 def tree_mb(pid):
@@ -338,5 +338,5 @@ def test_sockets_past_the_namespaces_cannot_be_made(run):
 def test_the_clock_goes_on_whatever_is_started_again(run):
     row, seconds, _ = run["loops in every cell and call"]
     assert seconds > TIMES["total"] - 3
-    assert "used all of its 8 s" in row["reason"]
+    assert "used all of its 12 s" in row["reason"]
     assert all(t["reason"] for t in row["tests"])
