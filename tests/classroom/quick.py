@@ -1,20 +1,20 @@
-"""An engine for tests of what is made of its rows: it grades nothing and starts no process."""
+"""Engines for tests of what is made of their rows: they start no process."""
 
 import csv
 from typing import ClassVar
 
 from sample import ROW
 
+from book.grading import notebooks
 
-class Quick:
-    """An engine that grades nothing: a score of the file's size, and what was asked of it."""
+
+class Idle:
+    """What an engine has beside `graded`, which yields each submission with its row."""
 
     contained, warnings = True, []
-    asked: ClassVar[list[str]] = []
-    stop_after = 10**6
 
     def __init__(self, source, **settings):
-        pass
+        self.work = notebooks.assignment(source)
 
     def __enter__(self):
         return self
@@ -24,6 +24,13 @@ class Quick:
 
     def start(self):
         pass
+
+
+class Quick(Idle):
+    """An engine that grades nothing: a score of the file's size, and what was asked of it."""
+
+    asked: ClassVar[list[str]] = []
+    stop_after = 10**6
 
     def graded(self, some, jobs):
         for number, one in enumerate(some):

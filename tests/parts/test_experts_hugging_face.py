@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from hugging_face import WITHOUT_THEIR_WARNINGS, transformers
-from torch.overrides import TorchFunctionMode
+from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
 
 from book import bench_experts
 from book.measured import record
@@ -28,28 +27,6 @@ from transformer_parts.feed_forward import GatedFeedForward
 pytestmark = WITHOUT_THEIR_WARNINGS
 
 D, D_FF, E, TOKENS = 24, 20, 8, 40
-
-
-class InDouble(TorchFunctionMode):
-    """No tensor of float64 becomes one of float32; how often one would have is counted."""
-
-    def __init__(self):
-        super().__init__()
-        self.detours = 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        double = bool(args) and getattr(args[0], "dtype", None) == torch.float64
-        if double and kwargs.get("dtype") == torch.float32:
-            self.detours += 1
-            kwargs["dtype"] = torch.float64
-        to_single = func is torch.Tensor.float or (
-            func is torch.Tensor.type and args[1:] == (torch.float32,)
-        )
-        if double and to_single:
-            self.detours += 1
-            return args[0]
-        return func(*args, **kwargs)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from family_cases import CASES, family
-from hugging_face import WITHOUT_THEIR_WARNINGS, transformers
-from torch.overrides import TorchFunctionMode
+from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
 
 from transformer_parts.families import (
     FAMILIES,
@@ -35,24 +34,16 @@ SIZES = {
 LENGTH, NEW = 21, 6
 
 
-class InDouble(TorchFunctionMode):
-    """No tensor of float64 becomes one of float32: their detours would hide nine digits."""
+class InCosines(InDouble):
+    """And angles in double, as cosine and sine, whose last digit is another than polar's."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        double = bool(args) and getattr(args[0], "dtype", None) == torch.float64
-        if double and kwargs.get("dtype") == torch.float32:
-            kwargs["dtype"] = torch.float64
-        if double and func is torch.Tensor.float:
-            return args[0]
-        if double and func in (torch.Tensor.to, torch.Tensor.type):
-            args = tuple(torch.float64 if a is torch.float32 else a for a in args)
-        if func is torch.polar:  # which has another last digit than cos and sin
+        if func is torch.polar:
             size, angle = args
             return torch.complex(size * angle.cos(), size * angle.sin())
         if func is torch.log1p:  # of positions
             args = (args[0].double(),)
-        return func(*args, **kwargs)
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 def configuration(name, options, **sizes):
@@ -104,7 +95,7 @@ def logits(model, x):
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)  # of quotients of whole numbers
     try:
-        with torch.no_grad(), InDouble():
+        with torch.no_grad(), InCosines():
             return model(x, use_cache=False).logits
     finally:
         torch.set_default_dtype(default)

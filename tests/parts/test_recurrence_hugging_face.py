@@ -10,8 +10,7 @@ import importlib
 
 import pytest
 import torch
-from hugging_face import WITHOUT_THEIR_WARNINGS, transformers
-from torch.overrides import TorchFunctionMode
+from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
 
 from book.measured import record
 from transformer_parts.recurrence import (
@@ -39,25 +38,6 @@ COMMON = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-
-
-class InDouble(TorchFunctionMode):
-    """No tensor of float64 becomes one of float32; how often one would have is counted."""
-
-    def __init__(self):
-        super().__init__()
-        self.detours = 0
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = dict(kwargs or {})
-        if args and getattr(args[0], "dtype", None) == torch.float64:
-            if func is torch.Tensor.float:
-                self.detours += 1
-                return args[0]
-            if func is torch.Tensor.to and torch.float32 in args[1:]:
-                self.detours += 1
-                args = tuple(torch.float64 if a is torch.float32 else a for a in args)
-        return func(*args, **kwargs)
 
 
 def draw(*shape, seed=0):
