@@ -8,6 +8,7 @@ Each module here does one thing:
 `witness`     the machine check of one numbered equation
 `checkers`    the exercises: their oracles, and their named wrong answers
 `chapters`    reading the notebooks
+`data`        reading files of data
 `outputs`     do two runs of a cell agree?
 `lint`        what a notebook must hold before it may be published
 `refresh`     run a notebook and store its outputs in canonical form

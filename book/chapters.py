@@ -37,8 +37,15 @@ def topic(path: Path) -> str:
 
 
 def read(path: Path) -> Any:
-    """The notebook at `path`, format 4."""
-    return nbformat.read(path, as_version=4)
+    """The notebook at `path`, format 4: a new object each time."""
+    text = path.read_text(encoding="utf-8")
+    _validate(text)
+    return nbformat.v4.reads(text)
+
+
+@cache  # a build reads each chapter ten times, and most of that time is the validation
+def _validate(text: str) -> None:
+    nbformat.reads(text, as_version=4)
 
 
 @cache

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from book import checked_formulas, errata
 from book.chapters import ROOT, chapters, read
+from book.data import read_yaml
 from book.lint import uncompared
 from book.markdown import table
 from book.measured import fingerprint, measured
@@ -189,7 +188,7 @@ def _errata() -> str:
 
 
 def _coverage() -> str:
-    rows = yaml.safe_load((ROOT / "book/coverage.yml").read_text(encoding="utf-8"))
+    rows = read_yaml(ROOT / "book/coverage.yml")
     covered, waiting = len(rows["covered"]), len(rows["open"])
     return (
         f"The plan of the book's content has {covered + waiting + len(rows['left_out'])} rows. "

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from book.chapters import ROOT
+from book.data import read_yaml
 
 FILE = ROOT / "book/facts.yml"
 BIBLIOGRAPHY = ROOT / "book/pages/references.bib"
@@ -53,10 +52,9 @@ def load(path: Path = FILE) -> dict[str, Fact]:
     Raises:
         ValueError: if an entry lacks a field or has an unknown one, or an id stands there twice.
     """
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     known = [f.name for f in fields(Fact)]
     found: dict[str, Fact] = {}
-    for entry in yaml.load(path.read_text(encoding="utf-8"), loader) or []:
+    for entry in read_yaml(path) or []:
         name = entry.get("id", f"the entry after {list(found)[-1:]}")
         for missing in (f for f in known[:5] if not entry.get(f)):
             raise ValueError(f"{path.name}: {name} has no {missing}")

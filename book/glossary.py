@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from docutils import nodes
 
 from book.chapters import PLACE
+from book.data import read_yaml
 
 GLOSSARY = Path(__file__).with_name("glossary.yml")
 PAGE = "book/pages/glossary"
@@ -46,7 +46,7 @@ def load(path: Path = GLOSSARY) -> list[Term]:
             the entries are not sorted. The message names the entry.
     """
     terms = []
-    for item in yaml.safe_load(path.read_text(encoding="utf-8")):
+    for item in read_yaml(path):
         fields = {"term", "zh", "place", "text"}
         if not fields <= set(item) <= fields | {"also"} or not all(item.values()):
             raise ValueError(

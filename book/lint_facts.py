@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from book import facts
 from book.chapters import ROOT, chapters, tags, without_code
+from book.data import read_yaml
 
 # Families of models, with what may stand in a name: a version, a size, a kind.
 _FAMILY = (
@@ -158,17 +157,12 @@ def pages() -> dict[str, str]:
         for path in [*sorted((ROOT / "book/pages").glob("*.md")), ROOT / "README.md"]
     }
     for path in _data():
-        found[str(path.relative_to(ROOT))] = "\n\n".join(_strings(_content(path)))
+        found[str(path.relative_to(ROOT))] = "\n\n".join(_strings(read_yaml(path)))
     return found
 
 
 def _data(*patterns: str) -> list[Path]:
     return sorted(p for pattern in patterns or _DATA for p in (ROOT / "book").glob(pattern))
-
-
-def _content(path: Path) -> Any:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), loader)
 
 
 def _strings(data: Any) -> Iterator[str]:
@@ -185,7 +179,7 @@ def _strings(data: Any) -> Iterator[str]:
 
 def used() -> set[str]:
     """The facts that some page or some code of the book takes."""
-    entries = [entry for path in _data("errata/*.yml") for entry in _content(path)]
+    entries = [entry for path in _data("errata/*.yml") for entry in read_yaml(path)]
     texts = [*pages().values(), *(str(entry.get("evidence")) for entry in entries)]
     notebooks = [*chapters(), *sorted((ROOT / "notebooks/assignments").glob("*/*.ipynb"))]
     code = [p.read_text(encoding="utf-8") for p in sorted((ROOT / "book").rglob("*.py"))]

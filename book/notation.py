@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-import yaml
-
 from book.chapters import chapters, read, topic
+from book.data import read_yaml
 from book.formulas.symbols import FOLDER
 from book.lint import displayed
 from book.lint_symbols import meanings
@@ -51,7 +50,7 @@ def load(path: Path = LETTERS) -> list[Table]:
     """
     known = {f.name for f in fields(Letter)}
     tables = []
-    for item in yaml.safe_load(path.read_text(encoding="utf-8")):
+    for item in read_yaml(path):
         for row in item["rows"]:
             if not {"symbol", "meaning", "zh"} <= set(row) <= known:
                 raise ValueError(f"{row.get('symbol', row)}: the fields must be {sorted(known)}")

@@ -13,9 +13,8 @@ from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 
-import yaml
-
 from book.chapters import PLACE, headings, title
+from book.data import read_yaml
 
 QUIZ = Path(__file__).with_name("quiz.yml")
 
@@ -45,7 +44,7 @@ def load(path: Path = QUIZ) -> list[Statement]:
         ValueError: if an entry is not as `Statement` says, or an id is used twice. The message
             names the entry and the field.
     """
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = read_yaml(path)
     if not isinstance(raw, list):
         # ValueError: the file is at fault, not the caller.
         raise ValueError(f"{path.name}: expected a list, got {type(raw).__name__}")  # noqa: TRY004

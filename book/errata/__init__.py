@@ -17,9 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import nbformat
-import yaml
 
 from book.chapters import NOTEBOOKS, chapters, headings, read, title
+from book.data import read_yaml
 
 ERRATA = Path(__file__).parent
 HEADING = "## What is often written and wrong"
@@ -84,7 +84,7 @@ def load(folder: Path = ERRATA) -> list[Erratum]:
 
 
 def _of_chapter(path: Path) -> list[Erratum]:
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = read_yaml(path)
     # ValueError throughout: the file is at fault, not the caller.
     if not isinstance(raw, list):
         raise ValueError(  # noqa: TRY004

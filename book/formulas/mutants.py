@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from book.chapters import NOTEBOOKS, chapters, tags
 from book.chapters import read as chapter
+from book.data import read_yaml
 from book.formulas import algebra
 from book.formulas.call import Call, RelationError
 from book.formulas.edits import Mutant, mutants
@@ -124,7 +124,7 @@ def accepted() -> dict[tuple[str, str], str]:
     """The mutants that are known to be true too: (label, LaTeX without spaces) -> reason."""
     if not SURVIVORS.exists():
         return {}
-    rows = yaml.safe_load(SURVIVORS.read_text(encoding="utf-8")) or []
+    rows = read_yaml(SURVIVORS) or []
     return {(row["label"], _tight(row["mutant"])): row["reason"] for row in rows}
 
 

@@ -12,9 +12,8 @@ import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from book.chapters import ROOT
+from book.data import read_yaml
 from book.formulas.names import PREFIXES, Names, Symbol, symbol
 from book.formulas.reading import closed, read
 
@@ -43,7 +42,7 @@ def rows(name: str, folder: Path = FOLDER) -> tuple[Meaning, ...]:
     if not path.exists():
         return ()
     found = []
-    for key, entries in (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).items():
+    for key, entries in (read_yaml(path) or {}).items():
         for row in entries if isinstance(entries, list) else [entries]:
             shape, role = str(row.get("shape", "")), str(row.get("role", ""))
             only, color = tuple(row.get("only", ())), str(row.get("color", ""))

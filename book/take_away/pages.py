@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
 from matplotlib import get_data_path
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
 
 from book.chapters import CHAPTER, ROOT
+from book.data import read_yaml
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -78,7 +78,7 @@ def entries(toc: Path = ROOT / "_toc.yml") -> list[Entry]:
     Raises:
         ValueError: if two pages would have the same name in the book.
     """
-    tree = yaml.safe_load(toc.read_text(encoding="utf-8"))
+    tree = read_yaml(toc)
     found = [Entry(tree["root"])]
     for part in tree["parts"]:
         found += [Entry(c["file"], part.get("caption")) for c in part["chapters"]]
@@ -160,7 +160,7 @@ class About:
 
 def about(file: Path = ROOT / "CITATION.cff") -> About:
     """The title, the authors and the rest, from CITATION.cff."""
-    cff = yaml.safe_load(file.read_text(encoding="utf-8"))
+    cff = read_yaml(file)
     title, _, subtitle = cff["title"].partition(": ")
     authors = [
         a.get("name") or f"{a.get('given-names', '')} {a['family-names']}".strip()

@@ -3,10 +3,10 @@
 import ast
 
 import pytest
-import yaml
 
 from book.chapters import chapters, read, topic
 from book.checked_formulas import readings
+from book.data import read_yaml
 from book.formulas.mutants import SURVIVORS
 from book.formulas.printed import formula
 from book.formulas.reading import read as parse
@@ -57,7 +57,7 @@ def test_the_statements_of_a_formula_are_checked_all_of_them(path):
 
 def test_the_listed_survivors_belong_to_formulas_and_say_why():
     known = {label for path in chapters() for label in labels(read(path))}
-    rows = yaml.safe_load(SURVIVORS.read_text(encoding="utf-8"))
+    rows = read_yaml(SURVIVORS)
     assert len({(row["label"], row["mutant"]) for row in rows}) == len(rows)
     for row in rows:
         assert row["label"] in known, row["label"]

@@ -14,13 +14,13 @@ import textwrap
 from pathlib import Path
 
 import pytest
-import yaml
 from test_edited_solutions import FUNCTIONS, passes, solutions
 
 from book.checkers import core
 from book.checkers.assignments import questions
 from book.checkers.core.state import Watch
 from book.checkers.questions import Question
+from book.data import read_yaml
 from book.edits import edits
 from book.measured import record
 
@@ -40,7 +40,7 @@ def short_watch(monkeypatch):
 @functools.cache
 def same():
     """Exercise -> beginning of a changed line -> why it is right all the same."""
-    return yaml.safe_load(SAME.read_text(encoding="utf-8"))
+    return read_yaml(SAME)
 
 
 def written(answer):

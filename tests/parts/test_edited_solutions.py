@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from book.chapters import chapters, read, tags, topic
 from book.checkers import core, exercises
 from book.checkers.core.state import Watch
 from book.checkers.questions import Question
+from book.data import read_yaml
 from book.edits import edits
 from book.measured import record
 
@@ -37,7 +37,7 @@ def short_watch(monkeypatch):
 @functools.cache
 def same():
     """Exercise -> changed line -> why it is right all the same."""
-    return yaml.safe_load(SAME.read_text(encoding="utf-8"))
+    return read_yaml(SAME)
 
 
 @functools.cache
