@@ -212,8 +212,9 @@ SHARED = """
 import mmap, os, time
 for n in range(8):
     if os.fork() == 0:
-        block = mmap.mmap(-1, 150 << 20)
-        block.write(b'x' * (200 << 20))
+        block = mmap.mmap(-1, 200 << 20)
+        for _ in range(200):
+            block.write(b'x' * (1 << 20))
         time.sleep(60)
         os._exit(0)
 time.sleep(60)
@@ -306,15 +307,10 @@ def run(tmp_path_factory):
     seen = {}
     with Engine(write_source(top / "source"), limits={**TIMES, "memory_mb": TOGETHER}) as engine:
         engine.start()
-        for name, (content, score, _) in HOSTILE.items():
+        for name, (content, _, _) in HOSTILE.items():
             content = content() if callable(content) else content
             path = write(top, f"{name}/parts.ipynb", content)
-            # The parent looks at the memory now and then. Where a look comes late, because the
-            # machine is busy, more is used and other questions are ended too: so three tries.
-            for _ in range(3):
-                row, _, used = seen[name] = graded(engine, Submission(name, path))
-                if row["score"] == score and used < 1.1 * TOGETHER:
-                    break
+            seen[name] = graded(engine, Submission(name, path))
     return seen
 
 
