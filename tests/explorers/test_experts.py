@@ -6,7 +6,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from book.explorer import Bars, Box, Grid, Scene, Segment, Text
+from book.explorer import Bars, Box, Grid, Lines, Scene, Segment, Text
 from book.own.experts import rows, train
 from transformer_parts.experts import MixtureOfExperts, Router
 
@@ -53,7 +53,7 @@ def test_eight_words_that_are_pushed_to_a():
             *(16, *held.values(), 3, over),
         ),
         Scene(
-            "a stronger color is more weight; above the line it is dropped",
+            "filled from below, in reading order; above the line: dropped",
             shapes,
             xlim=(0, 4),
             ylim=(-0.9, 8.1),
@@ -155,20 +155,29 @@ def test_sixteen_tokens_of_qwen3():
     )
     size = read(16) * one
     batches = np.array([2**k for k in range(10)])
-    share = np.array([100 * read(int(b)) / 128 for b in batches])
+    experts = np.array([read(int(b)) for b in batches])
+    share, each = 100 * experts / 128, experts * one / 1e6 / batches
+    here = np.where(batches == 16, 1.0, np.nan)
     return Seen(
         says(
             "Qwen3-{}B-A{}B, {} tokens in a step: {} of {} experts of a layer are read, {} GB in "
             "{} bits, or {} MB",
             *(30, 3, 16, read(16), 128, size / 1e9, 16, size / 16 / 1e6),
         ),
-        Bars(
-            "experts of a layer that are read", [str(b) for b in batches],
+        Lines(
+            "experts of a layer that are read", batches,
+            {"experts read": share, "this step": share * here},
+            "tokens in a step", "% of all experts", xscale="log", ylim=(0, 102),
+        ),
+        Lines(
+            "what is read for each token", batches,
             {
-                "here": np.where(batches == 16, share, 0),
-                "other steps": np.where(batches == 16, 0, share),
+                "the experts": each,
+                "this step": each * here,
+                "a dense layer as wide as all": 128 * one / 1e6 / batches,
+                "a dense layer as wide as k": 8 * one / 1e6 / batches,
             },
-            "tokens in a step", "% of all experts", ylim=(0, 102),
+            "tokens in a step", "MB", xscale="log", yscale="log",
         ),
     )  # fmt: skip
 

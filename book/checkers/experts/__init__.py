@@ -1,4 +1,4 @@
-"""The exercises on mixtures of experts: routers, dispatch, room, parameters and bytes.
+"""The exercises on mixtures of experts: routers, dispatch, balance, room, parameters and bytes.
 
 The oracles are loops over tokens and experts. They never call the library.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from book.checkers.experts.dispatch import DISPATCH
 from book.checkers.experts.estimates import CAPACITY, DESIGN, MIXTRAL, RENORM, TOUCHED
-from book.checkers.experts.routers import GROUPS, TOP_ONE
+from book.checkers.experts.routers import BALANCE, TOP_ONE
 
 EXERCISES = {
     "renorm": RENORM,
     "top_one": TOP_ONE,
-    "groups": GROUPS,
     "dispatch": DISPATCH,
+    "balance": BALANCE,
     "capacity": CAPACITY,
     "design": DESIGN,
     "mixtral": MIXTRAL,

@@ -65,7 +65,7 @@ CAPACITY = number(
     value=lambda: _smallest(lambda f: _dropped(f) < 0.01),
     within=0.02,
     because="The checker's own draws find {value}. The counts are 32 give or take 5.5, so equal "
-    "chances fill some tables and leave others empty.",
+    "chances overfill some tables and leave room in others.",
     wrong=[
         WrongNumber(
             "equal chances for equal counts",

@@ -1,4 +1,4 @@
-"""Who is chosen, and with which weight."""
+"""With which weight an expert counts, and how the load is kept even."""
 
 from __future__ import annotations
 
@@ -119,140 +119,132 @@ TOP_ONE = Exercise(
 )
 
 
-# --- groups(scores, num_groups, top_groups, top_k) ------------------------------------------------
+# --- balance(logits, chosen) ----------------------------------------------------------------------
 
 
-def _groups(scores: Tensor, num_groups: int, top_groups: int, top_k: int) -> Tensor:
-    """By sorting lists, token by token."""
-    n, e = scores.shape
-    size = e // num_groups
-    mask = torch.zeros(n, e, dtype=torch.bool)
-    for t in range(n):
-        row = [float(v) for v in scores[t]]
-        blocks = [list(range(g * size, (g + 1) * size)) for g in range(num_groups)]
-        value = [sum(sorted((row[i] for i in block), reverse=True)[:2]) for block in blocks]
-        best = sorted(range(num_groups), key=lambda g: -value[g])[:top_groups]
-        left = sorted((i for g in best for i in blocks[g]), key=lambda i: -row[i])
-        mask[t, left[:top_k]] = True
-    return mask
+def _balance(logits: Tensor, chosen: Tensor) -> Tensor:
+    """Expert by expert, with counts from lists."""
+    n, e = logits.shape
+    p = torch.log_softmax(logits, -1).exp()
+    pairs = [i for row in chosen.tolist() for i in row]
+    return sum(
+        (e * pairs.count(i) / len(pairs) * (p[:, i].sum() / n) for i in range(e)),
+        torch.zeros((), dtype=logits.dtype),
+    )
+
+
+def _by_pairs(logits: Tensor, chosen: Tensor) -> Tensor:
+    """The mean probability of an expert, averaged over all pairs that chose it."""
+    mean = logits.softmax(-1).mean(0)
+    return logits.shape[-1] * mean[chosen].mean()
 
 
 @in_parts
-def _groups_with(
-    best: int | None = 2,
-    closed: float = -torch.inf,
-    neighbors: bool = True,
-    grouped: bool = True,
-    magnitude: bool = False,
-    least: bool = False,
-) -> Callable[[Tensor, int, int, int], Tensor]:
-    """Group-limited choice with some of its parts done otherwise."""
+def _balance_with(
+    one: str = "shares",
+    other: str = "probabilities",
+    factor: bool = True,
+    of: int = -1,
+    detach: bool = False,
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The balance loss with some of its parts done otherwise."""
 
-    def answer(scores: Tensor, num_groups: int, top_groups: int, top_k: int) -> Tensor:
-        e = scores.shape[-1]
-        size = e // num_groups
-        member = torch.arange(e) // size if neighbors else torch.arange(e) % num_groups
-        left = scores
-        if grouped:
-            by_group = torch.stack([scores[:, member == g] for g in range(num_groups)], 1)
-            by_group = by_group.abs() if magnitude else by_group
-            value = by_group.topk(min(best or size, size), dim=-1).values.sum(-1)
-            kept = value.topk(top_groups, dim=-1, largest=not least).indices
-            mask = torch.zeros_like(value, dtype=torch.bool).scatter(-1, kept, True)
-            left = scores.masked_fill(~mask[:, member], closed)
-        chosen = left.topk(top_k, dim=-1).indices
-        return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, chosen, True)
+    def answer(logits: Tensor, chosen: Tensor) -> Tensor:
+        e = logits.shape[-1]
+        counts = torch.zeros(e, dtype=logits.dtype).index_add(
+            0, chosen.flatten(), torch.ones(chosen.numel(), dtype=logits.dtype)
+        )
+        p = logits.softmax(of)
+        made = {
+            "shares": counts / chosen.numel(),
+            "counts": counts,
+            "for each token": counts / len(chosen),
+            "probabilities": p.mean(0),
+            "sums": p.sum(0),
+            "logits": logits.mean(0),
+        }
+        product = made[one] * made[other]
+        value = product.sum()
+        return (value.detach() if detach else value) * (e if factor else 1)
 
     return answer
 
 
-def _in_each_group(scores: Tensor, num_groups: int, top_groups: int, top_k: int) -> Tensor:
-    """The best of each group that is kept, top_k of them in all."""
-    groups = scores.view(len(scores), num_groups, -1)
-    value = groups.topk(2, dim=-1).values.sum(-1)
-    kept = value.topk(top_groups, dim=-1).indices
-    each = max(1, top_k // top_groups)
-    mask = torch.zeros_like(groups, dtype=torch.bool)
-    mask = mask.scatter(-1, groups.topk(min(each, groups.shape[-1]), dim=-1).indices, True)
-    open_ = torch.zeros_like(value, dtype=torch.bool).scatter(-1, kept, True)
-    return (mask & open_[..., None]).flatten(-2)
-
-
-def _integers(scores: Tensor, num_groups: int, top_groups: int, top_k: int) -> Tensor:
-    mask = _groups(scores, num_groups, top_groups, top_k)
-    return mask.nonzero()[:, 1].view(len(scores), top_k)
-
-
-def _scored(
-    name: str, n: int, sizes: tuple[int, int], kept: tuple[int, int], seed: int, shift: float = 0.0
+def _choices(
+    name: str, n: int, e: int, k: int, seed: int, scale: float = 1.0, liked: float = 0.0
 ) -> Case:
     def inputs() -> tuple[Any, ...]:
-        num_groups, size = sizes
-        return _draw(n, num_groups * size, seed=seed) + shift, num_groups, *kept
+        logits = scale * _draw(n, e, seed=seed)
+        logits[:, 0] += liked
+        chosen = logits.topk(k).indices
+        return logits.requires_grad_(), chosen
 
-    return Case(name, inputs)
+    return Case(name, inputs, grad=True)
 
 
-GROUPS = Exercise(
-    "A choice within groups",
-    oracle=_groups,
+BALANCE = Exercise(
+    "A loss that evens the load",
+    oracle=_balance,
     cases=(
-        _scored("8 experts in 4 groups", 6, (4, 2), (2, 2), 1),
-        _scored("12 experts in 3 groups", 7, (3, 4), (2, 3), 2),
-        _scored("all scores negative", 5, (4, 3), (2, 3), 3, -5.0),
-        _scored("all scores positive", 5, (4, 3), (2, 4), 4, 5.0),
-        _scored("one group is kept", 6, (5, 3), (1, 2), 5),
-        _scored("all groups are kept", 4, (2, 3), (2, 4), 6),
-        _scored("all of the kept groups", 4, (4, 2), (2, 4), 7),
-        _scored("one token", 1, (3, 3), (2, 2), 8),
+        _choices("one of four", 6, 4, 1, 1),
+        _choices("two of five", 7, 5, 2, 2),
+        _choices("an expert that all want", 6, 4, 2, 3, liked=9.0),
+        _choices("a sure router", 8, 3, 1, 4, scale=5.0),
+        _choices("more experts than pairs", 2, 9, 2, 5),
+        _choices("one token", 1, 4, 2, 6),
+        _choices("all experts", 4, 3, 3, 7),
     ),
     wrong=(
         WrongAnswer(
-            "the groups left out",
-            "The best experts are chosen wherever they are. They have to lie in the kept groups.",
-            _groups_with(grouped=False),
+            "the counts alone",
+            "Both factors are shares of the pairs. They are counts, so no gradient comes to the "
+            "logits.",
+            _balance_with(other="shares"),
         ),
         WrongAnswer(
-            "a group counts as its best expert",
-            "That is DeepSeek-V2's way. Here a group counts as the sum of its two best.",
-            _groups_with(best=1),
+            "the probabilities alone",
+            "The mean probabilities are squared. One factor has to be the share of the pairs: that "
+            "is what shall become even.",
+            _balance_with(one="probabilities"),
         ),
         WrongAnswer(
-            "a group counts as the sum of all",
-            "Only the two best of a group count for it.",
-            _groups_with(best=None),
+            "detached",
+            "The value is right, but no gradient goes through it, so nothing is balanced.",
+            _balance_with(detach=True),
         ),
         WrongAnswer(
-            "closed groups get zero",
-            "Where scores are negative, zero is a good score, and experts of the closed groups "
-            "are chosen. Minus infinity never is.",
-            _groups_with(closed=0.0),
+            "without the factor E",
+            "The sum is multiplied by the number of experts, so that it is 1 for equal shares. A "
+            "mean in the place of the sum lacks it too.",
+            _balance_with(factor=False),
         ),
         WrongAnswer(
-            "groups of every second expert",
-            "Neighbors are together: the first group has the first E / num_groups experts.",
-            _groups_with(neighbors=False),
+            "counts for shares",
+            "The counts have to be divided by the number of all pairs, N times k.",
+            _balance_with(one="counts"),
         ),
         WrongAnswer(
-            "the worst groups",
-            "The groups with the lowest sums are kept. The best are wanted.",
-            _groups_with(least=True),
+            "k times as much",
+            "The counts are divided by the number of tokens. There are k pairs for each; Hugging "
+            "Face's loss has this factor, here the shares sum to 1.",
+            _balance_with(one="for each token"),
         ),
         WrongAnswer(
-            "by magnitude",
-            "A very negative score is a bad one. The sign counts.",
-            _groups_with(magnitude=True),
+            "the sum over the tokens",
+            "Asked is for the mean probability over the tokens, not the sum.",
+            _balance_with(other="sums"),
         ),
         WrongAnswer(
-            "as many from each group",
-            "The top_k experts are the best of all kept groups together, and may all lie in one.",
-            _in_each_group,
+            "softmax over the tokens",
+            "The experts are in the last dimension, and each token has a softmax of its own.",
+            _balance_with(of=0),
         ),
         WrongAnswer(
-            "numbers for a mask",
-            "Asked is for a boolean mask of shape (N, E), not for the numbers of the experts.",
-            _integers,
+            "logits for probabilities",
+            "The mean logit has a gradient, but it can be lowered without end, for all experts at "
+            "once. Probabilities sum to 1.",
+            _balance_with(other="logits"),
         ),
     ),
-    variants=(_groups_with(),),
+    variants=(_balance_with(), _by_pairs),
 )

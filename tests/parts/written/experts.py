@@ -31,42 +31,31 @@ def second_best(logits):
     return value[:, 1], index[:, 1]
 
 
-# groups
-def by_thresholds(scores, num_groups, top_groups, top_k):
-    n, e = scores.shape
-    blocks = scores.reshape(n, num_groups, e // num_groups)
-    value = blocks.sort(-1, descending=True).values[..., :2].sum(-1)
-    rank = value.argsort(-1, descending=True).argsort(-1)
-    left = torch.where((rank < top_groups)[..., None], blocks, torch.tensor(-torch.inf).to(scores))
-    left = left.reshape(n, e)
-    return left.argsort(-1, descending=True).argsort(-1) < top_k
+# balance
+def by_bincount(logits, chosen):
+    n, e = logits.shape
+    count = torch.bincount(chosen.flatten(), minlength=e).to(logits)
+    return e * torch.dot(count, logits.softmax(dim=1).sum(0)) / (n * chosen.numel())
 
 
-def group_means(scores, num_groups, top_groups, top_k):
-    blocks = scores.unflatten(-1, (num_groups, -1))
-    value = blocks.mean(-1)
-    kept = torch.zeros_like(value, dtype=torch.bool)
-    kept.scatter_(-1, value.topk(top_groups).indices, True)
-    left = blocks.masked_fill(~kept[..., None], -torch.inf).flatten(-2)
-    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, left.topk(top_k).indices, True)
+def by_a_mask(logits, chosen):
+    f = torch.zeros_like(logits).scatter(1, chosen, 1.0).sum(0) / chosen.numel()
+    return logits.shape[1] * (f @ F.softmax(logits, -1).mean(0))
 
 
-def one_group_for_all(scores, num_groups, top_groups, top_k):
-    blocks = scores.unflatten(-1, (num_groups, -1))
-    value = blocks.topk(2).values.sum(-1).mean(0)  # over the tokens
-    kept = torch.zeros(num_groups, dtype=torch.bool).scatter(
-        0, value.topk(top_groups).indices, True
-    )
-    left = blocks.masked_fill(~kept[:, None], -torch.inf).flatten(-2)
-    return torch.zeros_like(scores, dtype=torch.bool).scatter(-1, left.topk(top_k).indices, True)
+def first_choices_only(logits, chosen):
+    return by_bincount(logits, chosen[:, :1])
 
 
-def whole_groups(scores, num_groups, top_groups, top_k):
-    blocks = scores.unflatten(-1, (num_groups, -1))
-    value = blocks.topk(2).values.sum(-1)
-    kept = torch.zeros_like(value, dtype=torch.bool)
-    kept.scatter_(-1, value.topk(top_groups).indices, True)
-    return kept.repeat_interleave(blocks.shape[-1], -1)
+def straight_mean_of_chosen(logits, chosen):
+    """Each token's own probability of its experts."""
+    return logits.shape[-1] * logits.softmax(-1).gather(1, chosen).mean()
+
+
+def squared_difference(logits, chosen):
+    e = logits.shape[-1]
+    f = torch.bincount(chosen.flatten(), minlength=e).to(logits) / chosen.numel()
+    return e * ((f - logits.softmax(-1).mean(0)) ** 2).sum()
 
 
 # dispatch
@@ -103,7 +92,8 @@ def squared_weights(x, w_up, w_down, weights, chosen):
 RIGHT = [
     Right("experts.top_one", "by the cross-entropy of the best", logarithms),
     Right("experts.top_one", "a product with a one-hot row", by_one_hot),
-    Right("experts.groups", "by ranks", by_thresholds),
+    Right("experts.balance", "counted by bincount", by_bincount),
+    Right("experts.balance", "a matrix of zeros and ones", by_a_mask),
     Right("experts.dispatch", "a loop over the experts", by_loop),
     Right("experts.dispatch", "the matrices of every token", by_slots),
 ]
@@ -111,9 +101,9 @@ WRONG = [
     Wrong("experts.top_one", "the logarithm", log_probability),
     Wrong("experts.top_one", "the second best", second_best),
     Wrong("experts.top_one", "a dimension of one is left", kept_dimension),
-    Wrong("experts.groups", "means of groups", group_means, "a group counts as the sum of all"),
-    Wrong("experts.groups", "the same groups for all tokens", one_group_for_all),
-    Wrong("experts.groups", "whole groups", whole_groups),
+    Wrong("experts.balance", "the first choices alone", first_choices_only),
+    Wrong("experts.balance", "the mean over the chosen", straight_mean_of_chosen),
+    Wrong("experts.balance", "a squared difference", squared_difference),
     Wrong("experts.dispatch", "the first expert alone", first_expert_only),
     Wrong("experts.dispatch", "a softmax of the weights", renormalised_again),
     Wrong("experts.dispatch", "squares of the weights", squared_weights),
