@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from book.explorer import Bars, Grid, Lines
 
@@ -26,7 +27,7 @@ TWELVE = [str(i) for i in range(12)]
 
 def marks(picture):
     return Grid(
-        "■ in memory, ✓ computed and gone, ✗ dropped",
+        "■ in memory, ✓ gone, ✗ dropped",
         picture,
         TWELVE,
         TWELVE,
@@ -268,24 +269,29 @@ def test_a_narrow_head_in_wide_tiles():
         tiled += one + one + 2 * rows.nbytes
     # Q, K and V with two bytes a number; O, the tile, and two numbers for each query with four.
     chip = 3 * one + 2 * one + 4 * block * block + 2 * 4 * block
+    with FlopCounterMode(display=False) as counter:
+        (rows @ rows.T) @ rows
+    flops = counter.get_total_flops()
     at = [2.0**n for n in range(8, 17)]
     here = [math.nan] * 9
     here[at.index(tokens)] = scores.nbytes / 2**10
     return Seen(
         says(
             "{} tokens, {} features, tiles of {}: the plain way moves {} MiB, tiles move {} MiB, "
-            "a ratio of {}. Beside inputs and output the large memory keeps {} MiB of scores, or "
-            "{} KiB of log-sum-exps; the chip holds {} KiB for tiles",
+            "a ratio of {}: {} and {} FLOPs for each byte. Beside inputs and output the large "
+            "memory keeps {} MiB of scores, or {} KiB of log-sum-exps; the chip holds {} KiB for "
+            "tiles",
             *(tokens, head, block, plain / 2**20, tiled / 2**20, plain / tiled),
+            *(flops / plain, flops / tiled),
             *(scores.nbytes / 2**20, sums / 2**10, chip / 2**10),
         ),
         Bars(
-            "moved, in times of Q, K, V and O",
-            ["plain", "tiles"],
-            {"times": [plain / (4 * rows.nbytes), tiled / (4 * rows.nbytes)]},
+            "FLOPs for each byte moved",
+            ["plain", "tiles", "ridge"],
+            {"FLOPs": [flops / plain, flops / tiled, 989 / 3.35]},
             "way",
-            "times",
-            (0, 70),
+            "FLOPs per byte",
+            (0, 320),
         ),
         Lines(
             "KiB that are kept",
@@ -294,6 +300,7 @@ def test_a_narrow_head_in_wide_tiles():
                 "scores, written down": [2 * n * n / 2**10 for n in at],
                 "log-sum-exps, in tiles": [4 * n / 2**10 for n in at],
                 "on the chip, in tiles": [chip / 2**10] * 9,
+                "room of 228 KiB": [228.0] * 9,
                 "the scores chosen": here,
             },
             "tokens",

@@ -9,11 +9,11 @@ def full_layers():
     return [n for n, window in enumerate(windows) if window is None]
 
 
-def numbers_of_tile(b=128):
-    """Scores of a tile, and the bytes with the four blocks of rows, entry by entry."""
-    scores, out = draw(b, b).float(), draw(b, 128).float()
-    blocks = [draw(b, 128).half() for _ in range(3)]
-    return scores.numel(), sum(t.nbytes for t in (scores, out, *blocks))
+def bytes_of_tile(queries=256, keys=16):
+    """The bytes of a tile and of the four blocks of rows beside it, entry by entry."""
+    scores, out = draw(queries, keys).float(), draw(queries, 128).float()
+    blocks = [draw(n, 128).half() for n in (queries, keys, keys)]
+    return sum(t.nbytes for t in (scores, out, *blocks))
 
 
 ENTRIES: Entries = {
@@ -23,12 +23,9 @@ ENTRIES: Entries = {
     ("ex-local-pattern", "2 * every - 1"): Code(
         lambda: ({"every": 3}, full_layers()[1]), ("2 * every", "2 * (every - 1)")
     ),
-    ("ex-local-tile", "b * b"): Code(
-        lambda: ({"b": 128}, numbers_of_tile()[0]), ("2 * b * b", "b * (b + 1) / 2")
-    ),
-    ("ex-local-tile", "4 * b * b + 1280 * b"): Code(
-        lambda: ({"b": 128}, numbers_of_tile()[1]),
-        ("2 * b * b + 1024 * b", "4 * b * b + 1024 * b"),
+    ("ex-local-tile", "768 * bq + 512 * bk + 4 * bq * bk"): Code(
+        lambda: ({"bq": 256, "bk": 16}, bytes_of_tile()),
+        ("512 * bq + 512 * bk + 4 * bq * bk", "768 * bq + 512 * bk + 2 * bq * bk"),
     ),
     ("ex-local-lost", "length - 1 - n"): Code(
         lambda: ({"length": 9, "n": 2}, list(reversed(range(9))).index(2)),

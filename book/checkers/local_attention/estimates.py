@@ -110,50 +110,62 @@ CACHE = number(
 )
 
 
-def _largest(narrow: int, wide: int, table: int = 4, step: int = 16) -> float:
-    """The largest size, a multiple of `step`, of which blocks and a tile of scores fit.
+def _queries(
+    keys: int | None = 16, narrow: int = 1, wide: int = 1, table: int = 4, step: int = 16
+) -> float:
+    """The most queries, a multiple of `step`, with which a tile of so many keys fits.
 
-    `narrow` and `wide` count the blocks of rows with two and with four bytes a number, `table` the
-    bytes of a score.
+    `keys` None is as many keys as queries. `narrow` and `wide` count the blocks of queries with two
+    and with four bytes a number, `table` the bytes of a score; keys and values have two.
     """
-    fits = (2 * narrow + 4 * wide) * 128
-    return float(max(b for b in range(step, 4096, step) if fits * b + table * b * b <= 228 * 1024))
+
+    def needed(b: int) -> int:
+        other = b if keys is None else keys
+        return 128 * ((2 * narrow + 4 * wide) * b + 4 * other) + table * b * other
+
+    return float(max(b for b in range(step, 4096, step) if needed(b) <= 228 * 1024))
 
 
 TILE = number(
-    "The largest tile that fits",
-    value=lambda: _largest(3, 1),
+    "The tile that moves least",
+    value=_queries,
     within=0.001,
-    because="Three blocks of {value} rows with 128 numbers of two bytes, one with numbers of four, "
-    "and {value} times {value} scores of four bytes are 229,376 bytes of the 233,472 for which "
-    "there is room.",
+    because="Keys and values are loaded once for each block of queries, so the keys of a tile are "
+    "as few as allowed, 16, and the queries as many as fit then: {value}. They take 221,184 bytes "
+    "of the 233,472 for which there is room.",
     wrong=[
         WrongNumber(
-            "too little counted for the output or the scores",
-            "The output that is summed up stays on the chip until its row of tiles is done, and "
-            "its numbers have four bytes, like the scores.",
-            lambda: _largest(4, 0, table=2),
+            "a square tile",
+            "That is the largest tile with as many keys as queries. Fewer keys leave room for more "
+            "queries, and only the queries decide how often the keys are loaded.",
+            lambda: _queries(keys=None),
         ),
         WrongNumber(
-            "the scores alone",
-            "The blocks of Q, K, V and O are on the chip too. They are larger than the tile of "
-            "scores.",
-            lambda: _largest(0, 0),
+            "as few queries as possible",
+            "Then all keys and values are loaded once for every 16 queries. It is the keys of a "
+            "tile that may be few.",
+            lambda: 16.0,
         ),
         WrongNumber(
-            "the scores forgotten",
-            "The tile of scores is on the chip as well.",
-            lambda: _largest(3, 1, table=0),
+            "16 bits for the output",
+            "The output that is summed up stays on the chip until all keys have passed by, and its "
+            "numbers have four bytes.",
+            lambda: _queries(narrow=2, wide=0),
         ),
         WrongNumber(
-            "32 bits for everything",
-            "Queries, keys and values have two bytes a number.",
-            lambda: _largest(0, 4),
+            "the output forgotten",
+            "The unfinished output of the queries is on the chip as well, in 32 bits.",
+            lambda: _queries(wide=0),
+        ),
+        WrongNumber(
+            "32 bits for the queries",
+            "Queries have two bytes a number.",
+            lambda: _queries(narrow=0, wide=2),
         ),
         WrongNumber(
             "no multiple of 16",
             "That much would fit, but asked for is a multiple of 16.",
-            lambda: _largest(3, 1, step=1),
+            lambda: _queries(step=1),
         ),
     ],
 )
