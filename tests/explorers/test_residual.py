@@ -212,6 +212,7 @@ def test_four_blocks_with_the_addition():
             {f"seed {seed}": curve[::5] for seed, curve in enumerate(losses)},
             "step",
             "loss",
+            yscale="log",
         ),
     )
 
