@@ -195,6 +195,27 @@ def test_the_decoders_of_t5_and_whisper_do_not_look_ahead():
         assert changed.tolist() == [False] * 7 + [True] * 4
 
 
+@pytest.mark.parametrize("case", ["bert", "modernbert", "t5"])
+def test_no_row_of_a_mask_is_empty(case):
+    """On some devices a query without keys gets nan, which would reach all others."""
+    stack, x = built(case).encoder, torch.zeros((), dtype=torch.float64)
+    real = torch.arange(13) < torch.tensor([13, 4, 0])[:, None]
+    for window in {layer.window for layer in stack.stack.plan.layers}:
+        seen = stack.mask(13, 13, window, real, x)
+        seen = seen if seen.dtype == torch.bool else seen.isfinite()
+        assert seen.any(-1).all()
+        assert torch.equal(seen[2].any(0), torch.eye(13, dtype=torch.bool))
+        assert not seen[:2, ..., :4, 4:][1].any()  # the tokens do not see padding
+
+
+def test_keys_of_the_memory_are_computed_once():
+    model, calls = built("t5"), []
+    for block in model.decoder.layers:
+        block.cross.k_proj.register_forward_hook(lambda *_: calls.append(1))
+    greedy(model, a_text()[0], 5)
+    assert len(calls) == len(model.decoder.layers)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_without_memory_gets_it_with_its_weights(case):
     source = assemble_encoder(config(case)).eval()
