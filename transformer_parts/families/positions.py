@@ -53,8 +53,7 @@ def relative_position_buckets(
 
     Of the buckets for one direction, the first half hold one distance each; the widths
     of the others grow by a constant factor up to `max_distance`, and the last one holds
-    all that is farther. The logarithm is taken in float32, as in the published code, so
-    that distances at the edge of two buckets fall as they did in training.
+    all that is farther. The logarithm is taken in float32, as in the published code.
 
     Args:
         distance: position of the key less that of the query; integers, any shape (*).
