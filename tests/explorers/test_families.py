@@ -358,22 +358,15 @@ def of_14(seen, bucket=None):
     )  # fmt: skip
 
 
-@check_explorer("explore-masks", {"stack": "T5, encoder"})
-def test_the_encoder_of_t5_has_a_bucket_for_each_near_distance():
-    def bucket(distance):
-        """8 exact ones, then edges at 8 * 16 ** (k / 8), and 16 more for later keys."""
-        far = abs(distance)
-        k = far if far < 8 else 8 + int(8 * math.log(far / 8) / math.log(16))
-        return k + 16 * (distance > 0)
-
-    of_row_11 = {bucket(k - 11) for k in range(1, 15)}
+@check_explorer("explore-masks", {"stack": "T5, decoder"})
+def test_the_decoder_of_t5_sees_the_past_with_a_bucket_for_each_of_16_distances():
     return Seen(
         says(
-            "T5, encoder: position {} of {} sees {} positions, {} of them later than itself, and "
+            "T5, decoder: position {} of {} sees {} positions, {} of them later than itself, and "
             "its scores get {} different numbers",
-            11, 14, 14, 3, len(of_row_11),
+            11, 14, 11, 0, 11,
         ),
-        of_14(lambda distance: True, bucket),
+        of_14(lambda distance: distance <= 0, abs),
     )  # fmt: skip
 
 
