@@ -236,6 +236,7 @@ REFUSED = {
     "tie_word_embeddings": ("modernbert", False), "hidden_act": ("vit", "quick_gelu"),
     "classifier_activation": ("modernbert", "snake"), "feed_forward_proj": ("t5", "gated-snake"),
     "rope_scaling": ("bert", {"rope_type": "linear", "factor": 2.0}), "logit_cap": ("t5", 3.0),
+    "hidden_activation": ("t5", "silu"), "intermediate_size": ("whisper", 40),
     "partial_rotary_factor": ("modernbert", 0.5), "quantization_config": ("vit", {"bits": 4}),
 }  # fmt: skip
 
