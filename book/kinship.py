@@ -96,6 +96,17 @@ FACTS = (
     "family-ernie4-5-moe",
     "family-cohere2-moe",
     "family-mellum",
+    "family-ctrl",
+    "family-xglm",
+    "family-dbrx",
+)
+ENCODER_FACTS = (
+    "family-bert",
+    "family-roberta",
+    "family-vit",
+    "family-modernbert",
+    "family-t5",
+    "family-whisper",
 )
 
 
@@ -190,7 +201,7 @@ def _heads(plan: Plan) -> str:
 
 def _positions(plan: Plan) -> str:
     if plan.position != "rope":
-        return {"learned": "table", "alibi": "ALiBi"}[plan.position]
+        return {"learned": "table", "alibi": "ALiBi", "sinusoids": "sines"}[plan.position]
     if not all(layer.rope for layer in plan.layers):
         return "some"
     return "RoPE" if all(r.dim == plan.head_dim for r in plan.ropes.values()) else "part"
@@ -229,7 +240,7 @@ FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "latent attention": ("heads", ("MLA",)),
     "RoPE on a part": ("positions", ("part",)),
     "layers without RoPE": ("positions", ("some",)),
-    "positions without RoPE": ("positions", ("table", "ALiBi")),
+    "positions without RoPE": ("positions", ("table", "ALiBi", "sines")),
     "QK-norm": ("q, k", ("RMS", "LN", "l2")),
     "windows or chunks": ("window", ("all", "some", "chunks")),
     "experts": ("units", ("experts",)),

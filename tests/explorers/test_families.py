@@ -4,9 +4,12 @@ import math
 import tomllib
 
 from book.chapters import ROOT
-from book.explorer import Arrow, Box, Curve, Dot, Scene, Segment, Text
+from book.explorer import Arrow, Box, Curve, Dot, Grid, Scene, Segment, Text
 from book.facts import load
 from book.kinship import COLUMNS, by_year, label, plan_of, words, year
+from book.kinship_encoders import encoder_of, millions
+from book.kinship_encoders import words as words_of_encoders
+from transformer_parts.families.encoders import ENCODERS
 
 from .reading import Seen, check_explorer, says
 
@@ -337,3 +340,57 @@ def test_four_groups_read_in_three_blocks():
         ),
         Scene("the heads in the matrix", shapes, xlim=(0, 9), ylim=(0.8, 13.1)),
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------- encoders
+
+
+def of_14(seen, bucket=None):
+    """The square of 14 positions; hidden pairs are empty."""
+    places = range(1, 15)
+    return Grid(
+        "who sees whom, with T5's buckets",
+        [[(bucket(k - q) if bucket else 7.5) if seen(k - q) else math.nan for k in places]
+         for q in places],
+        [str(k) for k in places], [str(k) for k in places],
+        text=lambda v: "" if v == 7.5 else f"{v:.0f}",
+        xlabel="position that is seen", ylabel="position that sees", limits=(0, 31),
+    )  # fmt: skip
+
+
+@check_explorer("explore-masks", {"stack": "T5, decoder"})
+def test_the_decoder_of_t5_sees_the_past_with_a_bucket_for_each_of_16_distances():
+    return Seen(
+        says(
+            "T5, decoder: position {} of {} sees {} positions, {} of them later than itself, and "
+            "its scores get {} different numbers",
+            11, 14, 11, 0, 11,
+        ),
+        of_14(lambda distance: distance <= 0, abs),
+    )  # fmt: skip
+
+
+@check_explorer("explore-masks", {"stack": "ModernBERT, near layers"})
+def test_near_layers_of_modernbert_see_three_on_each_side():
+    return Seen(
+        says(
+            "ModernBERT, near layers: position {} of {} sees {} positions, {} of them later than "
+            "itself, and its scores get {} different numbers",
+            11, 14, 7, 3, 0,
+        ),
+        of_14(lambda distance: -3 <= distance <= 3),
+    )  # fmt: skip
+
+
+def test_the_words_of_encoders_are_those_of_their_papers():
+    found = {family: words_of_encoders(encoder_of(family)) for family in ENCODERS}
+    assert {found[f]["norm"] for f in ("bert", "roberta")} == {"LN, on sum"}
+    assert found["t5"]["norm"] == "RMS, before"
+    assert found["t5"]["a position sees"] == "all; decoder: the past, and what was encoded"
+    assert found["modernbert"]["a position sees"] == "all, or the nearest 129 in 14 of 22 layers"
+    assert found["whisper"]["positions"] == "sines; decoder: table"
+    d, f, v = 768, 3072, 30522  # BERT's, by hand: tables, 12 blocks, head
+    block = 4 * (d * d + d) + 2 * d * f + f + d + 4 * d
+    by_hand = (v + 512 + 2) * d + 2 * d + 12 * block + d * d + d + 2 * d + v
+    assert round(1e6 * millions(encoder_of("bert"))) == by_hand == 109_514_298
+    assert round(millions(encoder_of("whisper")), 2) == 37.76

@@ -124,6 +124,18 @@ CASES: dict[str, dict] = {
     "cohere2_moe-dense": {**LOCAL_FULL, **EXPERTS, "mlp_layer_types": ["sparse", "dense"],
                           "prefix_dense_intermediate_size": 40, "rms_norm_eps": 1e-3,
                           "expert_selection_fn": "sigmoid", "norm_topk_prob": False},
+    "ctrl": {"dff": 48},
+    "xglm": {"ffn_dim": 48},
+    "xglm-unscaled": {"ffn_dim": 48, "scale_embedding": False,
+                      "activation_function": "relu"},
+    "dbrx": {"d_model": 64, "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.8, "rope_theta": 5e4},
+             "ffn_config": {"moe_num_experts": 6, "moe_top_k": 2, "ffn_hidden_size": 20},
+             "rope_parameters": {"rope_type": "default", "rope_theta": 5e4}},
+    "dbrx-plain": {"d_model": 64, "attn_config": {"kv_n_heads": 1, "clip_qkv": 9.0,
+                                                    "rope_theta": 1e4},
+                   "ffn_config": {"moe_num_experts": 6, "moe_top_k": 2, "ffn_hidden_size": 20,
+                                  "moe_normalize_expert_weights": None,
+                                  "ffn_act_fn": {"name": "gelu"}}},
     "mellum": {**LOCAL_FULL, **EXPERTS, "moe_intermediate_size": 20},
 }  # fmt: skip
 

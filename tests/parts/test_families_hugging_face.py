@@ -10,6 +10,8 @@ import pytest
 import torch
 from family_cases import CASES, family
 from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
+from transformers.models.ctrl.modeling_ctrl import CTRLModel, positional_encoding
+from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from transformer_parts.families import (
     FAMILIES,
@@ -59,6 +61,18 @@ def contents(config):
     return json.loads(json.dumps(config.to_dict(), default=str))
 
 
+def in_sinusoids(model):
+    """Tables of positions, which CTRL and XGLM make in float32, in double."""
+    for module in model.modules():
+        if isinstance(module, XGLMSinusoidalPositionalEmbedding):
+            table = module.weights
+            k = torch.arange(table.shape[1] // 2).double()
+            angle = torch.arange(len(table))[:, None] * 10000 ** (-k / (len(k) - 1))
+            table.copy_(torch.cat([angle.sin(), angle.cos()], 1))
+        elif isinstance(module, CTRLModel):
+            module.pos_encoding = positional_encoding(*module.pos_encoding.shape, torch.float64)
+
+
 def built(case):
     """Their model with random weights."""
     config = configuration(family(case), CASES[case])
@@ -73,6 +87,7 @@ def built(case):
         if "inv_freq" in n or n in ("cos_cached", "sin_cached")
     ]
     model = model.to(torch.float64)
+    in_sinusoids(model)
     for module, name, table in tables:  # of angles they compute in float32 whatever the model
         setattr(module, name, table)
     generator = torch.Generator().manual_seed(0)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformer_parts.attention import causal_mask, merge_heads, split_heads
 from transformer_parts.experts import MixtureOfExperts, Router
 from transformer_parts.families.plan import Layer, Plan, Rope, read_plan
+from transformer_parts.families.positions import split_sinusoids
 from transformer_parts.feed_forward import FeedForward, GatedFeedForward
 from transformer_parts.kv_cache import KVCache
 from transformer_parts.local_attention import (
@@ -459,6 +460,9 @@ class FamilyDecoder(nn.Module):
         if self.positions is not None:
             first = past + p.position_offset
             x = x + self.positions.weight[first : first + t]
+        if p.sinusoid_steps is not None:
+            at = torch.arange(past, s) + p.position_offset
+            x = x + split_sinusoids(at, p.d_model, p.sinusoid_steps).to(x)
         if self.embed_norm is not None:
             x = self.embed_norm(x)
         tables = {kind: self._tables(kind, past, s) for kind in p.ropes}

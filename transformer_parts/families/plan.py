@@ -96,8 +96,9 @@ class Plan:
         ropes: the rotations of each kind of layer.
         embed_scale: factor on the embedding.
         embed_norm: whether a norm follows it.
-        position: 'rope', 'learned', 'alibi' or 'none'; position_offset: rows of the
-            learned table before that of position 0; alibi_scale: factor on ALiBi.
+        position: 'rope', 'learned', 'alibi', 'sinusoids' or 'none'; position_offset:
+            rows of the table before that of position 0; alibi_scale: factor on ALiBi;
+            sinusoid_steps: as `split_sinusoids`.
         norm: 'rms' or 'layer'; norm_gain, norm_bias: what it learns; norm_plus_one: its
             gain is 1 + weight; eps: the number inside its root.
         norms: where norms stand: of attn_in, attn_out, attn_sum, ffn_in, ffn_out,
@@ -142,6 +143,7 @@ class Plan:
     position: str
     position_offset: int
     alibi_scale: float
+    sinusoid_steps: int | None
     norm: str
     norm_gain: bool
     norm_bias: bool
@@ -325,7 +327,7 @@ _ACTIVATIONS = {
 _PER_LAYER = ("window", "chunk", "rope", "moe", "layer_d_ff")
 _MAY_BE_NONE = {
     "qk_norm", "attn_cap", "clip", "temperature", "mla", "logit_cap", "experts.shared",
-    "q_lora_rank",
+    "q_lora_rank", "sinusoid_steps",
 }  # fmt: skip
 
 

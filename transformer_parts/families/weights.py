@@ -162,6 +162,8 @@ def _of_experts(
     p, names = model.plan, model.plan.data["names"]
     tensor = model.get_parameter(ours)
     inner, bias = part.endswith("in"), part.startswith("b")
+    if "expert_rows_down" in names:
+        return _of_expert_rows(layer, tensor, inner, names)
     name = layer + names["experts_in" if inner else "experts_down"]
     name += p.data["experts_bias"] if bias else p.data["experts_weight"]
     if name in given or "expert_gate" not in names:
@@ -179,6 +181,24 @@ def _of_experts(
             kind = "bias" if bias else "weight"
             pieces.append(_Piece(f"{layer}{names[key].format(e=e)}.{kind}", at))
     return pieces
+
+
+def _of_expert_rows(
+    layer: str, ours: Tensor, inner: bool, names: Mapping[str, str]
+) -> list[_Piece]:
+    """Experts one below the other in three matrices, down transposed: DBRX's."""
+    size = ours.shape[1] // 2 if inner else ours.shape[2]
+    found = []
+    for e in range(len(ours)):
+        rows = torch.arange(size) + e * size
+        if not inner:
+            name = layer + names["expert_rows_down"]
+            found.append(_Piece(name, (e,), rows, 1, True))
+            continue
+        for n, key in enumerate(("expert_rows_gate", "expert_rows_up")):
+            at = (e, slice(n * size, (n + 1) * size))
+            found.append(_Piece(layer + names[key], at, rows))
+    return found
 
 
 def _tensors(model: FamilyDecoder) -> dict[str, Tensor]:
@@ -215,9 +235,9 @@ def _layout(
 ) -> tuple[dict[str, list[tuple[str, _Piece]]], dict[str, tuple[int, ...]]]:
     """For every published name its pieces, and the shape that it has to have."""
     of: dict[str, list[tuple[str, _Piece]]] = {}
-    tensors = _tensors(model)
+    tensors, own = _tensors(model), getattr(model, "pieces", None)
     for ours in tensors:
-        for piece in _pieces(ours, model, given):
+        for piece in own(ours) if own else _pieces(ours, model, given):
             of.setdefault(piece.name, []).append((ours, piece))
     shapes = {}
     for name, parts in of.items():
