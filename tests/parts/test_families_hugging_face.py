@@ -73,6 +73,13 @@ def built(case):
         if "inv_freq" in n or n in ("cos_cached", "sin_cached")
     ]
     model = model.to(torch.float64)
+    for module in model.modules():
+        if hasattr(module, "slope_rate"):  # lightning attention's powers, made in float32 before
+            powers = module.decay_factors(module.slope_rate)
+            for name, power in zip(
+                ("query_decay", "key_decay", "diagonal_decay"), powers, strict=True
+            ):
+                setattr(module, name, power)
     for module, name, table in tables:  # of angles they compute in float32 whatever the model
         setattr(module, name, table)
     generator = torch.Generator().manual_seed(0)
