@@ -12,7 +12,8 @@ MULTIPLIERS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4,
 
 HYBRIDS: dict[str, dict] = {
     "mamba": {"state_size": 5, "time_step_rank": 3},
-    "mamba-biased": {"state_size": 5, "use_bias": True, "use_conv_bias": False, "expand": 3},
+    "mamba-biased": {"state_size": 5, "use_bias": True, "use_conv_bias": False, "expand": 3,
+                     "intermediate_size": 192},
     "falcon_mamba": {"state_size": 5, "mixer_rms_eps": 1e-3},
     "mamba2": {"num_heads": 8, "state_size": 7, "n_groups": 2, "conv_kernel": 3, "chunk_size": 8},
     "mamba2-limited": {"num_heads": 8, "state_size": 7, "n_groups": 1, "chunk_size": 8,
@@ -51,10 +52,13 @@ HYBRIDS: dict[str, dict] = {
     "qwen3_next": {**DELTA, **MIXED, **SHARED, "mlp_only_layers": [1]},
     "qwen3_5_text": {**DELTA, **MIXED},
     "qwen3_5_moe_text": {**DELTA, **MIXED, **SHARED},
-    "olmo_hybrid": {**DELTA, "linear_num_key_heads": 4, **MIXED, "attention_bias": True},
+    # Their files hold convolutions cut in three equal parts, so keys and values are as wide here;
+    # `test_hybrids_hugging_face.py` tries other widths.
+    "olmo_hybrid": {**DELTA, "linear_num_key_heads": 4, "linear_value_head_dim": 6, **MIXED,
+                    "attention_bias": True},
     "olmo_hybrid-turned": {**MIXED, "rope_parameters": {"rope_type": "default",
                                                         "rope_theta": 100.0},
-                           "linear_allow_neg_eigval": False},
+                           "linear_value_head_dim": 12, "linear_allow_neg_eigval": False},
     "kimi_linear": {"kv_lora_rank": 20, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8,
                     "v_head_dim": 10, "num_key_value_heads": 4, "linear_head_dim": 6,
                     "linear_num_heads": 3, "linear_conv_kernel_dim": 3, **MIXED,

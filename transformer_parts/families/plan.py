@@ -327,11 +327,21 @@ def _value(text: Any, values: Mapping[str, Any]) -> Any:
 
 def _read(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     if isinstance(config, Mapping):
-        return dict(config)
-    path = Path(config)
-    path = path / "config.json" if path.is_dir() else path
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        found: dict[str, Any] = dict(config)
+    else:
+        path = Path(config)
+        path = path / "config.json" if path.is_dir() else path
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return {key: _number(value) for key, value in found.items()}
+
+
+def _number(value: Any) -> Any:
+    """A value of a file; infinity may be written as {"__float__": "Infinity"}."""
+    if isinstance(value, list):
+        return [_number(one) for one in value]
+    if isinstance(value, dict) and set(value) == {"__float__"}:
+        return float(value["__float__"])
+    return value
 
 
 _ACTIVATIONS = {
@@ -423,7 +433,7 @@ def read_plan(
         if theirs in raw and raw.get(key) is None
     }
     for key, default in data["absent"].items():
-        if key not in raw:  # a null is an answer
+        if key not in values:  # a null is an answer
             values[key] = _value(default, values)
     missing = [f"{key} is not given" for key in data["sizes"] if values[key] is None]
     if raw.get("quantization_config"):
