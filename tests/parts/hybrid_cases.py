@@ -44,6 +44,7 @@ HYBRIDS: dict[str, dict] = {
     "nemotron_h-biased": {"hybrid_override_pattern": "*-M", "mamba_num_heads": 4,
                           "mamba_head_dim": 12, "ssm_state_size": 7, "n_groups": 1,
                           "use_bias": True, "use_conv_bias": False, "mlp_bias": True,
+                          "attention_bias": True,  # which their attention does not read
                           "mlp_hidden_act": "silu", "layer_norm_epsilon": 1e-3},
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_multiple_of": 10,
              "block_ffn_dim_multiplier": 1.3},
@@ -55,7 +56,8 @@ HYBRIDS: dict[str, dict] = {
     # Their files hold convolutions cut in three equal parts, so keys and values are as wide here;
     # `test_hybrids_hugging_face.py` tries other widths.
     "olmo_hybrid": {**DELTA, "linear_num_key_heads": 4, "linear_value_head_dim": 6, **MIXED,
-                    "attention_bias": True},
+                    "attention_bias": True,
+                    "rope_parameters": {"rope_type": "default", "rope_theta": None}},
     "olmo_hybrid-turned": {**MIXED, "rope_parameters": {"rope_type": "default",
                                                         "rope_theta": 100.0},
                            "linear_value_head_dim": 12, "linear_allow_neg_eigval": False},
@@ -64,9 +66,23 @@ HYBRIDS: dict[str, dict] = {
                     "linear_num_heads": 3, "linear_conv_kernel_dim": 3, **MIXED,
                     "mlp_layer_types": ["sparse", "dense"], "num_local_experts": 8,
                     "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 20,
-                    "n_group": 4, "topk_group": 2},
+                    "n_group": 4, "topk_group": 2, "norm_topk_prob": False},
     "minimax": {**MIXED, "num_local_experts": 6, "num_experts_per_tok": 2, "block_size": 8,
                 "full_attn_alpha_factor": 0.75, "full_attn_beta_factor": 1.25,
                 "linear_attn_alpha_factor": 1.5, "linear_attn_beta_factor": 0.5,
                 "mlp_alpha_factor": 0.625, "mlp_beta_factor": 1.75},
+}  # fmt: skip
+
+# What eight layers need beside their sizes, where the class alone would not do.
+NEEDED_BY_HYBRIDS: dict[str, dict] = {
+    "mamba2": {"num_heads": 8},
+    "nemotron_h": {"hybrid_override_pattern": "M-*M-M*-"},
+    "lfm2": {"full_attn_idxs": [2, 5]},
+}
+# Lines for the keys of older files, which `test_hybrids.py` tries.
+OLD_KEYS_OF_HYBRIDS: dict[str, set[str]] = {
+    "bamba": {"rotary"},
+    "lfm2": {"keys.intermediate_size", "keys.tie_word_embeddings"},
+    "nemotron_h": {"kind", *(f"keys.{k}" for k in ("n_groups", "conv_kernel", "time_step_min",
+                                                   "use_conv_bias"))},
 }  # fmt: skip

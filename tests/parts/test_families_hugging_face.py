@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from family_cases import CASES, family
+from hybrid_cases import NEEDED_BY_HYBRIDS, OLD_KEYS_OF_HYBRIDS
 from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
 
 from transformer_parts.families import (
@@ -141,6 +142,7 @@ NEEDED = {
     "cwm": {"bos_token_id": 1, "eos_token_id": 2},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2},
     "deepseek_v2": {"num_experts_per_tok": 2, **LATENT},
+    **NEEDED_BY_HYBRIDS,
     **dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "youtu", "minicpm3"), LATENT),
 }
 # A width, a number of heads or a length is not to be guessed; where it is left out all the same,
@@ -175,6 +177,7 @@ OLD_KEYS = {
     # Patterns that `test_families.py` tries where a file has no `layer_types`.
     **{name: {"kind"} for name in ("smollm3", "phi3", "qwen3_moe", "cwm", "gpt_oss")},
     "qwen2": {"kind", "window"},
+    **OLD_KEYS_OF_HYBRIDS,
 }
 OFTEN_LEFT_OUT = {
     "layer_types", "rope_parameters", "hidden_act", "hidden_activation", "activation_function",
