@@ -40,7 +40,7 @@ HYBRIDS: dict[str, dict] = {
                         "attention_bias": True, "time_step_limit": [0.4, 0.8]},
     "nemotron_h": {"hybrid_override_pattern": "M-*M", "mamba_num_heads": 8, "mamba_head_dim": 12,
                    "ssm_state_size": 7, "n_groups": 2, "conv_kernel": 3, "chunk_size": 8,
-                   "time_step_min": 0.4},
+                   "time_step_min": 0.4, "tie_word_embeddings": True},  # which they never do
     "nemotron_h-biased": {"hybrid_override_pattern": "*-M", "mamba_num_heads": 4,
                           "mamba_head_dim": 12, "ssm_state_size": 7, "n_groups": 1,
                           "use_bias": True, "use_conv_bias": False, "mlp_bias": True,
@@ -51,6 +51,7 @@ HYBRIDS: dict[str, dict] = {
     "lfm2-biased": {"layer_types": ["full_attention", "conv"], "conv_bias": True,
                     "conv_L_cache": 4, "block_auto_adjust_ff_dim": False, "norm_eps": 1e-3},
     "qwen3_next": {**DELTA, **MIXED, **SHARED, "mlp_only_layers": [1]},
+    "qwen3_next-dense": {**DELTA, **MIXED, "num_experts": 0},
     "qwen3_5_text": {**DELTA, **MIXED},
     "qwen3_5_moe_text": {**DELTA, **MIXED, **SHARED},
     # Their files hold convolutions cut in three equal parts, so keys and values are as wide here;
