@@ -86,9 +86,7 @@ class FamilyMamba2(Mamba2):
         in_scale: float = 1.0,
         out_scale: float = 1.0,
     ) -> None:
-        super().__init__(
-            d_model, d_state, num_heads, head_dim, num_groups, kernel, eps
-        )
+        super().__init__(d_model, d_state, num_heads, head_dim, num_groups, kernel, eps)
         if norm not in ("after", "before", "none"):
             raise ValueError(f"norm must be 'after', 'before' or 'none', got {norm!r}")
         out_bias = bias if out_bias is None else out_bias
