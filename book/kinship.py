@@ -137,7 +137,12 @@ def configuration(family: str) -> dict[str, Any]:
     """What a config.json of the family holds, as far as the facts have it."""
     values = dict(load()[fact_of(family)].values)
     del values["name"], values["year"]
-    return {"model_type": family, **nested(values)}
+    listed = {
+        key: [int(one) for one in value.split(", ")]
+        for key, value in values.items()
+        if isinstance(value, str) and re.fullmatch(r"\d+(, \d+)+", value)
+    }
+    return {"model_type": family, **nested({**values, **listed})}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

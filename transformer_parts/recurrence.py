@@ -793,7 +793,8 @@ class Mamba2(nn.Module):
         """The gate, and behind it a norm of each group."""
         out = _per_head(out * F.silu(z), self.num_groups)
         out = rms_norm(out, out.shape[-1:], None, self.eps).flatten(2)
-        return self.norm["weight"] * out
+        y: Tensor = self.norm["weight"] * out
+        return y
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

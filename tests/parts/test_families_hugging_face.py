@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 from family_cases import CASES, family
-from hybrid_cases import NEEDED_BY_HYBRIDS, OLD_KEYS_OF_HYBRIDS
 from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
+from hybrid_cases import NEEDED_BY_HYBRIDS, OLD_KEYS_OF_HYBRIDS
 
 from transformer_parts.families import (
     FAMILIES,

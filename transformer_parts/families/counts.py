@@ -59,8 +59,8 @@ def cache_numbers(plan: Plan, length: int) -> int:
     """Numbers that a cache has to keep for one sequence of `length` tokens.
 
     A layer with a window keeps no more than its window, one with chunks no more than a
-    chunk; latent attention keeps its latent and the shared rotated key. A recurrent part
-    keeps its state and the last inputs of its convolution, whatever the length.
+    chunk; latent attention keeps its latent and the shared rotated key. A recurrent
+    part keeps its state and the last inputs of its convolution, whatever the length.
     """
     per = 2 * plan.num_kv_heads * plan.head_dim
     if plan.mla is not None:

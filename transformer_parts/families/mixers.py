@@ -130,7 +130,7 @@ class FamilyMamba2(Mamba2):
         if self.norm_at == "after":
             return super()._gated(out, z)
         if self.norm_at == "before":
-            each = out.unflatten(-1, (self.num_groups, -1))
+            each = out.reshape(*out.shape[:-1], self.num_groups, -1)
             normed = rms_norm(each, each.shape[-1:], None, self.eps).flatten(-2)
             out = self.norm["weight"] * normed
         return out * F.silu(z)
@@ -168,7 +168,7 @@ class SplitDeltaNet(GatedDeltaNet):
         )
         del self.in_proj_qkvz, self.in_proj_ba
         keys, values = num_k_heads * head_k_dim, num_v_heads * head_v_dim
-        self.step, self.splits = step, (keys, keys, values)
+        self.step, self.splits = step, [keys, keys, values]
         self.in_proj_qkv = nn.Linear(d_model, 2 * keys + values, bias=False)
         self.in_proj_z = nn.Linear(d_model, values, bias=False)
         self.in_proj_b = nn.Linear(d_model, num_v_heads, bias=False)
@@ -210,13 +210,14 @@ class LayerLightning(LightningAttention):
             rates = (1 / 2 ** (8 / num_heads)) ** head
             rates = rates * (1 - layer / (layers - 1 + 1e-5) + 1e-5)
         super().__init__(d_model, num_heads, head_dim, rates, eps)
-        self._rates = rates
-        self.rates = nn.Buffer(rates.to(self.out_proj.weight.device), persistent=False)
+        self._rates = rates  # not a buffer: they stay where they have values
+        rates = rates.to(self.out_proj.weight.device)
+        self.register_buffer("rates", rates, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Follow the module to another device, but not to another dtype."""
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.rates = self._rates.to(self.rates.device)
+        self._buffers["rates"] = self._rates.to(self.rates.device)
         return self
 
 
@@ -442,7 +443,8 @@ def mix(
     """The sum of a recurrent part and attention, whichever of the two there are.
 
     Args:
-        attention, recurrent: the parts of a layer.
+        attention: a part of a layer, or None.
+        recurrent: another, or None.
         x: shape (B, T, d_model).
         cache: of the layer, or None; it is moved on by T positions.
         attend: calls the attention with x and its own cache.

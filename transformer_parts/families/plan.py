@@ -75,8 +75,8 @@ class Layer:
     rotated, `experts` whether the feed-forward layer is a mixture, `d_ff` its width if
     it is not (0: there is no feed-forward layer).
 
-    `attention` says whether the layer attends, `mixer` what it has in place of attention
-    or beside it: its kind, as in `MIXERS`, and its options. `norms` are the places of
+    `attention` says whether the layer attends, `mixer` what it has in place of it or
+    beside it: its kind, as in `MIXERS`, and its options. `norms` are the places of
     norms where this layer differs from the plan's, `scales` the factors on the stream
     and on what is added to it, for both branches.
     """
@@ -128,7 +128,7 @@ class Plan:
             1 + beta * log(1 + floor((position + first) / length)); temperature_at: of
             which layers, 'rope', 'nope' or 'all'.
         attn_gate: the output of the heads is multiplied by a sigmoid of its input.
-        attn_in_scale, attn_out_scale: factors on what goes into attention and comes out.
+        attn_in_scale, attn_out_scale: factors on attention's input and output.
         gate_scale: factor on the gate of the feed-forward layer.
         interleaved: RoPE pairs neighbours, and not the halves of a head.
         mla: the sizes of latent attention, or None.
@@ -275,7 +275,8 @@ def _flat(data: dict[str, Any], names: bool) -> dict[str, Any]:
 _READING = ("sizes", "keys", "absent", "unsupported", "unread", "kinds")
 _NESTED = ("names", "experts", "absent", "mixer")
 _LAYOUT = (
-    "names", "recurrent_names", "recurrent_files", "gate_in_q", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
+    "names", "recurrent_names", "recurrent_files", "gate_in_q", "fused_qkv",
+    "transposed", "stacked_transposed", "aliases", "ignored",
     "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
     "experts_bias",
 )  # fmt: skip
@@ -519,7 +520,8 @@ def _beside_attention(
     data: dict[str, Any], at: _Values, missing: list[str]
 ) -> tuple[dict[str, Any] | None, tuple[str, ...] | None, Any]:
     """What a layer has in place of attention or beside it, its norms, its factors."""
-    mixer, lines = None, []
+    lines: list[str] = []
+    mixer = None
     if _value(data["recurrent"], at):
         mixer = {k: _given(f"mixer.{k}", v, at, lines)
                  for k, v in data["mixer"].items()}  # fmt: skip
