@@ -329,7 +329,7 @@ def test_the_newest_families_with_a_norm_of_queries_and_keys():
     assert {"persimmon", "olmo2", "olmoe"} <= {f for f, has in zip(rows, good, strict=True) if has}
     cells = {"family": [label(f) for f in here], "dated": [f"{year(f)}" for f in here]}
     cells |= {c: [rows[f][c] for f in here] for c in COLUMNS}
-    left = (6, 128, 168, 204, 256, 298, 358, 414, 454, 508, 566, 628)
+    left = (6, 122, 164, 202, 249, 291, 347, 411, 447, 501, 559, 621)
     middle = 250 - 15 * (len(here) - 1) / 2
     shapes = {
         f"row {k}": Box(
