@@ -12,6 +12,15 @@ from transformer_parts.families.counts import (
     parameters,
     token_flops,
 )
+from transformer_parts.families.mixers import (
+    MIXERS,
+    FamilyMamba2,
+    LayerLightning,
+    SelectiveStateSpace,
+    ShortConvolution,
+    SplitDeltaNet,
+    StateCache,
+)
 from transformer_parts.families.model import (
     ACTIVATIONS,
     XIELU,
@@ -45,6 +54,13 @@ __all__ = [
     "token_flops",
     "XIELU",
     "ACTIVATIONS",
+    "MIXERS",
+    "FamilyMamba2",
+    "LayerLightning",
+    "SelectiveStateSpace",
+    "ShortConvolution",
+    "SplitDeltaNet",
+    "StateCache",
     "PlusOneRMSNorm",
     "PlusOneLayerNorm",
     "FamilyAttention",

@@ -176,7 +176,8 @@ class SplitDeltaNet(GatedDeltaNet):
 
     def _projected(self, x: Tensor) -> tuple[Tensor, ...]:
         q, k, v = torch.split(self.in_proj_qkv(x), self.splits, -1)
-        return q, k, v, self.in_proj_z(x), self.in_proj_b(x), self.in_proj_a(x)
+        small = torch.cat([self.in_proj_b.weight, self.in_proj_a.weight])
+        return q, k, v, self.in_proj_z(x), *F.linear(x, small).chunk(2, -1)
 
     def _step(self, b: Tensor) -> Tensor:
         return super()._step(b) * self.step
@@ -213,6 +214,19 @@ class LayerLightning(LightningAttention):
         self._rates = rates  # not a buffer: they stay where they have values
         rates = rates.to(self.out_proj.weight.device)
         self.register_buffer("rates", rates, persistent=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: Tensor | None = None,
+        form: str = "chunked",
+        chunk_size: int = 64,
+    ) -> tuple[Tensor, Tensor]:
+        """As `LightningAttention.forward`."""
+        if self.rates.is_meta and not x.is_meta:
+            # load_state_dict(assign=True) fills a meta model without moving it.
+            self._buffers["rates"] = self._rates.to(x.device)
+        return super().forward(x, state, form, chunk_size)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Follow the module to another device, but not to another dtype."""
