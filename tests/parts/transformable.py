@@ -269,12 +269,6 @@ MODULES += [
         turned,
     ),
     Part(
-        "families.FamilyMamba2",
-        lambda: First(families.FamilyMamba2(8, 3, 2, 4, bias=True, limits=(0.1, 2.0))),
-        rows,
-        cannot=UNROLLED,
-    ),
-    Part(
         "families.SplitDeltaNet",
         lambda: First(families.SplitDeltaNet(8, 1, 2, 3, 4, step=2.0)),
         rows,

@@ -14,7 +14,6 @@ from transformer_parts.families.counts import (
 )
 from transformer_parts.families.mixers import (
     MIXERS,
-    FamilyMamba2,
     LayerLightning,
     SelectiveStateSpace,
     ShortConvolution,
@@ -55,7 +54,6 @@ __all__ = [
     "XIELU",
     "ACTIVATIONS",
     "MIXERS",
-    "FamilyMamba2",
     "LayerLightning",
     "SelectiveStateSpace",
     "ShortConvolution",
