@@ -105,6 +105,7 @@ FACTS = (
     "family-granitemoehybrid",
     "family-nemotron-h",
     "family-lfm2",
+    "family-lfm2-moe",
     "family-qwen3-next",
     "family-qwen3-5-text",
     "family-qwen3-5-moe-text",

@@ -50,6 +50,10 @@ HYBRIDS: dict[str, dict] = {
              "block_ffn_dim_multiplier": 1.3},
     "lfm2-biased": {"layer_types": ["full_attention", "conv"], "conv_bias": True,
                     "conv_L_cache": 4, "block_auto_adjust_ff_dim": False, "norm_eps": 1e-3},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, **FEW,
+                 "routed_scaling_factor": 1.7},
+    "lfm2_moe-plain": {"layer_types": ["full_attention", "conv"], "num_dense_layers": 0, **FEW,
+                       "use_expert_bias": False, "norm_topk_prob": False},
     "qwen3_next": {**DELTA, **MIXED, **SHARED, "mlp_only_layers": [1]},
     "qwen3_next-dense": {**DELTA, **MIXED, "num_experts": 0},
     "qwen3_5_text": {**DELTA, **MIXED},
@@ -79,6 +83,7 @@ NEEDED_BY_HYBRIDS: dict[str, dict] = {
     "mamba2": {"num_heads": 8},
     "nemotron_h": {"hybrid_override_pattern": "M-*M-M*-"},
     "lfm2": {"full_attn_idxs": [2, 5]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 4, "num_experts_per_tok": 4},
 }
 # Lines for the keys of older files, which `test_hybrids.py` tries.
 OLD_KEYS_OF_HYBRIDS: dict[str, set[str]] = {

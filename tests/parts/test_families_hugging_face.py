@@ -89,7 +89,9 @@ def built(case):
         shift = 1.0 if "norm" in name and name.endswith("weight") else 0.0
         p.data.copy_(noise + shift)
     for name, b in model.named_buffers():
-        if "correction" in name:  # experts are chosen otherwise than they are weighed
+        if (
+            "correction" in name or "expert_bias" in name
+        ):  # experts are chosen otherwise than they are weighed
             b.copy_(0.3 * torch.randn(b.shape, generator=generator, dtype=torch.float64))
     model.tie_weights()
     return model

@@ -48,6 +48,8 @@ CONFIGS = {
     "nemotron_h": {**HEADS, "hybrid_override_pattern": "-M*", "head_dim": 8, "mamba_num_heads": 4,
                    "mamba_head_dim": 6, "ssm_state_size": 5, "n_groups": 2},
     "lfm2": {**HEADS, "full_attn_idxs": [1]},
+    "lfm2_moe": {**HEADS, "full_attn_idxs": [1], "num_dense_layers": 1, "num_experts": 4,
+                 "num_experts_per_tok": 2, "moe_intermediate_size": 12},
     "qwen3_next": {**HEADS, **DELTA, **BOTH, "head_dim": 8, "num_experts": 4,
                    "num_experts_per_tok": 2, "moe_intermediate_size": 12,
                    "shared_expert_intermediate_size": 8},
@@ -128,6 +130,17 @@ def test_what_a_layer_keeps():
             layer.truncate(0)
             assert (layer.state, layer.length, layer.keys.length) == (None, 0, 0)
         torch.testing.assert_close(model(tokens(1, 4), cache), want, rtol=0, atol=0)
+
+
+def test_a_router_that_softens_its_sum():
+    torch.manual_seed(0)
+    router = assemble(config("lfm2_moe")).double().layers[1].ffn.router
+    x = torch.randn(5, 32, dtype=torch.float64)
+    found = router(x)
+    scores = (x @ router.weight.T).sigmoid().gather(-1, found.chosen)
+    want = scores / (scores.sum(-1, keepdim=True) + 1e-6)
+    torch.testing.assert_close(found.weights, want, rtol=0, atol=1e-15)
+    assert (found.weights.sum(-1) < 1 - 1e-7).all()
 
 
 # --- Counts -----------------------------------------------------------------------------------
@@ -233,6 +246,7 @@ REFUSED = {
     "qwen3_next-kind": ({"layer_types": ["conv", "full_attention"]}, "layer 0: conv"),
     "kimi_linear": ({"mla_use_nope": False}, "rotations beside a memory"),
     "minimax": ({"sliding_window": 4}, "windows"),
+    "lfm2_moe": ({"full_attn_idxs": None}, "neither layer_types nor full_attn_idxs is given"),
     "lfm2": ({"conv_L_cache": None}, "mixer.kernel is not given"),
 }
 

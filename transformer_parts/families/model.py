@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_parts.attention import causal_mask, merge_heads, split_heads
-from transformer_parts.experts import MixtureOfExperts, Router
+from transformer_parts.experts import MixtureOfExperts, Router, Routing
 from transformer_parts.families.mixers import mix, mixer, new_layer_cache
 from transformer_parts.families.plan import Layer, Plan, Rope, read_plan
 from transformer_parts.feed_forward import FeedForward, GatedFeedForward
@@ -306,6 +306,20 @@ def _feed_forward(p: Plan, layer: Layer) -> nn.Module | None:
     return ffn
 
 
+class _SoftenedRouter(Router):
+    """A router that adds `eps` to the sum that it divides by: LFM2's."""
+
+    def __init__(self, eps: float, *sizes: int, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Routing:
+        """As `Router.forward`."""
+        found = super().forward(x)
+        total = found.scores.gather(-1, found.chosen).sum(-1, keepdim=True)
+        return found._replace(weights=found.weights * total / (total + self.eps))
+
+
 def _mixture(p: Plan) -> MixtureOfExperts:
     assert p.experts is not None
     options = copy.deepcopy(p.experts)
@@ -313,7 +327,10 @@ def _mixture(p: Plan) -> MixtureOfExperts:
     width, activation = options.pop("shared", None), options.pop("activation")
     of_layer = {key: options.pop(key) for key in ("bias", "scale_input", "shared_gate")}
     options["bias"] = options.pop("router_bias")
+    small = options.pop("topk_eps")
     router = Router(p.d_model, count, top_k, **options)
+    if small and router.norm_topk:
+        router = _SoftenedRouter(small, p.d_model, count, top_k, **options)
     shared = GatedFeedForward(p.d_model, width, activation) if width else None
     if shared is None:
         of_layer["shared_gate"] = False
