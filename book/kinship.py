@@ -99,6 +99,22 @@ FACTS = (
     "family-ctrl",
     "family-xglm",
     "family-dbrx",
+    "family-mamba",
+    "family-falcon-mamba",
+    "family-mamba2",
+    "family-jamba",
+    "family-bamba",
+    "family-falcon-h1",
+    "family-granitemoehybrid",
+    "family-nemotron-h",
+    "family-lfm2",
+    "family-lfm2-moe",
+    "family-qwen3-next",
+    "family-qwen3-5-text",
+    "family-qwen3-5-moe-text",
+    "family-olmo-hybrid",
+    "family-kimi-linear",
+    "family-minimax",
 )
 ENCODER_FACTS = (
     "family-bert",
@@ -133,7 +149,12 @@ def configuration(family: str) -> dict[str, Any]:
     """What a config.json of the family holds, as far as the facts have it."""
     values = dict(load()[fact_of(family)].values)
     del values["name"], values["year"]
-    return {"model_type": family, **nested(values)}
+    listed = {
+        key: [int(one) for one in value.split(", ")]
+        for key, value in values.items()
+        if isinstance(value, str) and re.fullmatch(r"\d+(, \d+)+", value)
+    }
+    return {"model_type": family, **nested({**values, **listed})}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,14 +183,21 @@ def by_year() -> list[str]:
 # ---------------------------------------------------------------- a plan in words
 
 COLUMNS = (
-    "norm", "placed", "heads", "positions", "q, k", "window", "units", "biases", "factors"
+    "norm", "placed", "heads", "memory", "positions", "q, k", "window", "units", "biases",
+    "factors",
 )  # fmt: skip
 _PLACES = {
     ("attn_in", "ffn_in"): "before",
     ("attn_out", "ffn_out"): "after",
     ("attn_in", "attn_out", "ffn_in", "ffn_out"): "both",
     ("attn_sum", "ffn_sum"): "on sum",
+    ("attn_stream", "ffn_stream"): "stream",
 }
+# What a layer has in place of attention or beside it.
+_MEMORIES = {
+    "mamba": "Mamba", "mamba2": "Mamba-2", "lightning": "lightning", "delta": "delta",
+    "split_delta": "delta", "kimi_delta": "delta", "conv": "conv",
+}  # fmt: skip
 _GATED = {"silu": "SwiGLU", "gelu": "GeGLU", "gelu_tanh": "GeGLU"}
 _PLAIN = {
     "relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU", "relu2": "ReLU²", "xielu": "xIELU"
@@ -182,16 +210,32 @@ def words(plan: Plan) -> dict[str, str]:
         "norm": {"rms": "RMS", "layer": "LN"}[plan.norm],
         "placed": "parallel" if plan.parallel else _PLACES[plan.norms],
         "heads": _heads(plan),
+        "memory": _memory(plan),
         "positions": _positions(plan),
         "q, k": {None: "–", "rms": "RMS", "layer": "LN", "l2": "l2"}[plan.qk_norm],
         "window": _window(plan),
-        "units": "experts" if plan.experts else (_GATED if plan.gated else _PLAIN)[plan.activation],
+        "units": _units(plan),
         "biases": _biases(plan),
         "factors": _factors(plan),
     }
 
 
+def _memory(plan: Plan) -> str:
+    kinds = {_MEMORIES[layer.mixer["kind"]] for layer in plan.layers if layer.mixer}
+    return ", ".join(sorted(kinds)) or "–"
+
+
+def _units(plan: Plan) -> str:
+    if plan.experts:
+        return "experts"
+    if all(layer.d_ff == 0 for layer in plan.layers):
+        return "–"
+    return (_GATED if plan.gated else _PLAIN)[plan.activation]
+
+
 def _heads(plan: Plan) -> str:
+    if not any(layer.attention for layer in plan.layers):
+        return "–"
     if plan.mla:
         return "MLA"
     if plan.num_kv_heads == plan.num_heads:
@@ -201,8 +245,10 @@ def _heads(plan: Plan) -> str:
 
 def _positions(plan: Plan) -> str:
     if plan.position != "rope":
-        return {"learned": "table", "alibi": "ALiBi", "sinusoids": "sines"}[plan.position]
-    if not all(layer.rope for layer in plan.layers):
+        return {"learned": "table", "alibi": "ALiBi", "sinusoids": "sines", "none": "none"}[
+            plan.position
+        ]
+    if not all(layer.rope for layer in plan.layers if layer.attention):
         return "some"
     return "RoPE" if all(r.dim == plan.head_dim for r in plan.ropes.values()) else "part"
 
@@ -238,8 +284,11 @@ FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "as many heads of keys": ("heads", ("MHA",)),
     "shared keys": ("heads", ("GQA", "MQA")),
     "latent attention": ("heads", ("MLA",)),
+    "recurrent layers": ("memory", tuple(sorted({*_MEMORIES.values()}))),
+    "no attention": ("heads", ("–",)),
     "RoPE on a part": ("positions", ("part",)),
     "layers without RoPE": ("positions", ("some",)),
+    "no positions at all": ("positions", ("none",)),
     "positions without RoPE": ("positions", ("table", "ALiBi", "sines")),
     "QK-norm": ("q, k", ("RMS", "LN", "l2")),
     "windows or chunks": ("window", ("all", "some", "chunks")),

@@ -589,13 +589,9 @@ class GatedDeltaNet(nn.Module):
         `form` and `chunk_size` as `linear_attention`; a call with T = 1 is a step of
         decoding.
         """
-        _is_input(x, self.in_proj_ba.in_features)
+        _is_input(x, self.out_proj.out_features)
         each = self.num_v_heads // self.num_k_heads
-        widths = [self.head_k_dim, self.head_k_dim, *2 * [each * self.head_v_dim]]
-        mixed = _per_head(self.in_proj_qkvz(x), self.num_k_heads)
-        q, k, v, z = (_rows(p.contiguous()) for p in torch.split(mixed, widths, -1))
-        both = _per_head(self.in_proj_ba(x), self.num_k_heads)
-        b, a = both[..., :each].flatten(2), both[..., each:].flatten(2)
+        q, k, v, z, b, a = self._projected(x)
         mixed, conv = causal_conv(
             torch.cat([q, k, v], -1), self.conv1d.weight, None, state and state.conv
         )
@@ -608,11 +604,24 @@ class GatedDeltaNet(nn.Module):
         decay = -self.A_log.exp() * F.softplus(_wide(a) + self.dt_bias)
         out, memory = delta_rule(
             q * self.head_k_dim**-0.5, k, _heads(v, self.num_v_heads),
-            _wide(b).sigmoid().mT, decay.mT, state and state.memory,
+            self._step(_wide(b)).mT, decay.mT, state and state.memory,
             form=form, chunk_size=chunk_size,
         )  # fmt: skip
         out = self.norm(out.transpose(1, 2)) * F.silu(_per_head(z, self.num_v_heads))
         return self.out_proj(out.flatten(2)), LayerState(conv, memory)
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys, values, gate, step and decay, each (B, T, all heads)."""
+        each = self.num_v_heads // self.num_k_heads
+        widths = [self.head_k_dim, self.head_k_dim, *2 * [each * self.head_v_dim]]
+        mixed = _per_head(self.in_proj_qkvz(x), self.num_k_heads)
+        q, k, v, z = (_rows(p.contiguous()) for p in torch.split(mixed, widths, -1))
+        both = _per_head(self.in_proj_ba(x), self.num_k_heads)
+        return q, k, v, z, both[..., :each].flatten(2), both[..., each:].flatten(2)
+
+    def _step(self, b: Tensor) -> Tensor:
+        """The size of the step towards the value, from 0 to 1."""
+        return b.sigmoid()
 
 
 class _ForgetGate(nn.Module):
@@ -754,7 +763,7 @@ class Mamba2(nn.Module):
         _is_input(x, self.in_proj.in_features)
         wide, group = self.out_proj.in_features, self.num_groups * self.d_state
         widths = [wide, wide + 2 * group, self.num_heads]
-        z, mixed, dt = torch.split(self.in_proj(x), widths, -1)
+        z, mixed, dt = torch.split(self._projected(x), widths, -1)
         mixed, conv = causal_conv(
             mixed, self.conv1d.weight, self.conv1d.bias, state and state.conv
         )
@@ -762,16 +771,30 @@ class Mamba2(nn.Module):
         each = self.num_heads // self.num_groups
         B, C = (_heads(s, self.num_groups).repeat_interleave(each, 1) for s in (B, C))
         u = _heads(u, self.num_heads)
-        step = F.softplus(_wide(dt) + self.dt_bias).mT
+        step = self._step(_wide(dt)).mT
         out, memory = linear_attention(
             _wide(C), _wide(B), _wide(u) * step[..., None],
             -self.A_log.exp()[:, None] * step, state and state.memory,
             form=form, chunk_size=chunk_size,
         )  # fmt: skip
         out = (out + self.D[:, None, None] * u).transpose(1, 2).flatten(2).to(x.dtype)
+        return self.out_proj(self._gated(out, z)), LayerState(conv, memory)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """Gate, inputs with B and C, and steps, side by side."""
+        y: Tensor = self.in_proj(x)
+        return y
+
+    def _step(self, dt: Tensor) -> Tensor:
+        """The step of each head and token, positive."""
+        return F.softplus(dt + self.dt_bias)
+
+    def _gated(self, out: Tensor, z: Tensor) -> Tensor:
+        """The gate, and behind it a norm of each group."""
         out = _per_head(out * F.silu(z), self.num_groups)
         out = rms_norm(out, out.shape[-1:], None, self.eps).flatten(2)
-        return self.out_proj(self.norm["weight"] * out), LayerState(conv, memory)
+        y: Tensor = self.norm["weight"] * out
+        return y
 
 
 def _heads(x: Tensor, heads: int) -> Tensor:

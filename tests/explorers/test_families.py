@@ -214,9 +214,23 @@ def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
 # ---------------------------------------------------------------- the cache
 
 
-@check_explorer("explore-costs", {"family": "Gemma 3", "tokens": "65,536"})
-def test_the_cache_of_gemma_3_after_65536_tokens():
-    n = 65536
+def of_qwen3_next(n):
+    """A quarter of the layers attend; the others keep 32 memories and three inputs."""
+    attend, v = 48 // 4, load()["qwen3-next-layers"].values
+    memory = v["num_v_heads"] * v["d_k"] * v["d_v"]
+    inputs = 3 * (2 * 16 * v["d_k"] + v["num_v_heads"] * v["d_v"])
+    return attend * 2 * v["num_kv_heads"] * v["head_dim"] * n + (48 - attend) * (memory + inputs)
+
+
+def of_mamba2():
+    """Every layer keeps 128 heads of 64 channels with 128 numbers each, and three inputs."""
+    v = load()["mamba2-layers"].values
+    wide = v["num_heads"] * v["head_dim"]
+    return v["num_layers"] * (wide * v["d_state"] + 3 * (wide + 2 * 8 * v["d_state"]))
+
+
+def bars(chosen, n):
+    """What the families keep of n tokens, in numbers and as a drawing."""
 
     def of(entry):
         return load()[entry].values
@@ -230,7 +244,7 @@ def test_the_cache_of_gemma_3_after_65536_tokens():
     usual = ("num_attention_heads", "hidden_size")
     g3 = of("family-gemma3-text")
     full = g3["num_hidden_layers"] // 6
-    near = (g3["num_hidden_layers"] - full) * g3["sliding_window"] + full * n
+    near = (g3["num_hidden_layers"] - full) * min(n, g3["sliding_window"]) + full * n
     oss = of("family-gpt-oss")
     half = oss["num_hidden_layers"] // 2
     latent = {
@@ -241,55 +255,89 @@ def test_the_cache_of_gemma_3_after_65536_tokens():
     numbers = {
         "GPT-NeoX": 2 * 6144 * 44 * n,
         "Llama": grouped("family-llama", *usual),
-        "Mistral": grouped("family-mistral", *usual, kept=32 * 4096),
+        "Mistral": grouped("family-mistral", *usual, kept=32 * min(n, 4096)),
         "Gemma 3": grouped("family-gemma3-text", *usual, kept=near),
         "Cohere": grouped("family-cohere", *usual),
         "Mixtral": grouped("family-mixtral", *usual),
-        "gpt-oss": grouped("family-gpt-oss", *usual, kept=half * (oss["sliding_window"] + n)),
+        "gpt-oss": grouped(
+            "family-gpt-oss", *usual, kept=half * (min(n, oss["sliding_window"]) + n)
+        ),
         "MiniCPM3": latent["family-minicpm3"],
         "DeepSeek-V3": latent["family-deepseek-v3"],
+        "Qwen3-Next": of_qwen3_next(n),
+        "Mamba-2": of_mamba2(),
     }
     gb = {name: 2 * v / 1e9 for name, v in numbers.items()}
     shapes = {}
     for k, mark in enumerate(("10 MB", "100 MB", "1 GB", "10 GB", "100 GB"), 1):
         shapes[mark] = Text(k, 0, mark, small=True, role="quiet")
-        shapes[f"line at {mark}"] = Segment(k, 0.4, k, 9.6, role="quiet", faint=True)
-    for y, (name, v) in zip(range(9, 0, -1), gb.items(), strict=True):
-        end, on = 3 + math.log10(v), name == "Gemma 3"
+        shapes[f"line at {mark}"] = Segment(k, 0.4, k, 11.6, role="quiet", faint=True)
+    for y, (name, v) in zip(range(11, 0, -1), gb.items(), strict=True):
+        end, on = 3 + math.log10(v), name == chosen
         text = f"{v:.3g} GB" if v >= 1 else f"{1000 * v:.3g} MB"
         shapes[f"{name}'s bar"] = Box(
             1, y - 0.3, end - 1, 0.6, "", fill=0.8 if on else 0.25, role="weight"
         )
         shapes[f"{name}'s name"] = Text(0.85, y, name, anchor="end", small=True, strong=on)
         shapes[f"{name}'s number"] = Text(6.9, y, text, anchor="end", small=True)
+    return numbers, Scene(
+        "cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-0.6, 7),
+        ylim=(-0.4, 11.8), height=320, equal=False,
+    )  # fmt: skip
+
+
+@check_explorer("explore-costs", {"family": "Gemma 3", "tokens": "65,536"})
+def test_the_cache_of_gemma_3_after_65536_tokens():
+    n = 65536
+    numbers, scene = bars("Gemma 3", n)
+    mine, llama = numbers["Gemma 3"], numbers["Llama"]
     return Seen(
         says(
             "Gemma {} keeps {} GB for {} tokens, {} numbers for each, and {} times what Llama",
-            3, gb["Gemma 3"], n, float(numbers["Gemma 3"] / n), gb["Gemma 3"] / gb["Llama"],
+            3, 2 * mine / 1e9, n, float(mine / n), mine / llama,
         ),
-        Scene("cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-0.6, 7),
-              ylim=(-0.4, 9.8), height=270, equal=False),
+        scene,
+    )  # fmt: skip
+
+
+@check_explorer("explore-costs", {"family": "Mamba-2", "tokens": "1,024"})
+def test_a_memory_is_as_large_after_a_short_text():
+    numbers, scene = bars("Mamba-2", 1024)
+    assert numbers["Mamba-2"] == bars("Mamba-2", 65536)[0]["Mamba-2"]
+    mine, llama = numbers["Mamba-2"], numbers["Llama"]
+    return Seen(
+        says(
+            "Mamba-{} keeps {} MB for {} tokens, {} numbers for each, and {} times what Llama",
+            2, 2 * mine / 1e6, 1024, mine / 1024, mine / llama,
+        ),
+        scene,
     )  # fmt: skip
 
 
 # ---------------------------------------------------------------- the table
 
+# The last page: what is left of the families beyond full pages of sixteen.
+LAST = (len(by_year()) - 1) // 16 * 16
+NEWEST = sorted({year(f) for f in by_year()[LAST:]})
+ENDS = NEWEST if len(NEWEST) < 2 else [NEWEST[0], NEWEST[-1]]
+LAST_PAGE = f"{LAST // 16 + 1}: " + " to ".join(map(str, ENDS))
 
-@check_explorer("explore-table", {"page": "5: 2025 to 2026", "marked": "QK-norm"})
+
+@check_explorer("explore-table", {"page": LAST_PAGE, "marked": "QK-norm"})
 def test_the_newest_families_with_a_norm_of_queries_and_keys():
     rows = {family: words(plan_of(family)) for family in by_year()}
-    here = list(rows)[64:]
-    assert {year(f) for f in here} == {2025, 2026}
+    here = list(rows)[LAST:]
+    assert {year(f) for f in here} == set(NEWEST)
     good = [plan_of(f).qk_norm is not None for f in rows]
     assert {"persimmon", "olmo2", "olmoe"} <= {f for f, has in zip(rows, good, strict=True) if has}
     cells = {"family": [label(f) for f in here], "dated": [f"{year(f)}" for f in here]}
     cells |= {c: [rows[f][c] for f in here] for c in COLUMNS}
-    left = (6, 142, 190, 232, 290, 342, 406, 452, 512, 574, 636)
+    left = (6, 122, 164, 202, 249, 291, 347, 411, 447, 501, 559, 621)
     middle = 250 - 15 * (len(here) - 1) / 2
     shapes = {
         f"row {k}": Box(
             0, 242.5 - 15 * (k - 1), 690, 15, "", fill=0.22, role="weight",
-            shown=k <= len(here) and good[63 + k],
+            shown=k <= len(here) and good[LAST - 1 + k],
         )
         for k in range(1, 17)
     }  # fmt: skip
@@ -299,7 +347,7 @@ def test_the_newest_families_with_a_norm_of_queries_and_keys():
     return Seen(
         says(
             "QK-norm: {} of the {} families on this page and {} of all {}",
-            sum(good[64:]), len(here), sum(good), len(rows),
+            sum(good[LAST:]), len(here), sum(good), len(rows),
         ),
         Scene("families and parts, the oldest first", shapes, xlim=(0, 690), ylim=(0, 282)),
     )  # fmt: skip
@@ -308,8 +356,12 @@ def test_the_newest_families_with_a_norm_of_queries_and_keys():
 def test_the_words_of_some_families_are_those_of_their_papers():
     found = {family: words(plan_of(family)) for family in ("gpt2", "gptj", "olmo2", "gpt_oss")}
     assert list(found["gpt2"].values()) == [
-        "LN", "before", "MHA", "table", "–", "–", "GELU", "all", "–"
+        "LN", "before", "MHA", "–", "table", "–", "–", "GELU", "all", "–"
     ]  # fmt: skip
+    hybrid = {family: words(plan_of(family)) for family in ("mamba2", "kimi_linear", "falcon_h1")}
+    assert [found["memory"] for found in hybrid.values()] == ["Mamba-2", "delta", "Mamba-2"]
+    assert [found["heads"] for found in hybrid.values()] == ["–", "MLA", "GQA"]
+    assert [found["positions"] for found in hybrid.values()] == ["none", "none", "RoPE"]
     assert (found["gptj"]["placed"], found["gptj"]["positions"]) == ("parallel", "part")
     assert (found["olmo2"]["placed"], found["olmo2"]["q, k"]) == ("after", "RMS")
     assert [found["gpt_oss"][c] for c in ("heads", "window", "units", "factors")] == [

@@ -1,5 +1,7 @@
 """Small models of each family: what Hugging Face's configuration is given beside its sizes."""
 
+from hybrid_cases import HYBRIDS
+
 MORE = {"max_position_embeddings": 48}
 LATENT = {"kv_lora_rank": 20, "q_lora_rank": 24, "qk_nope_head_dim": 12, "qk_rope_head_dim": 8,
           "v_head_dim": 10, "head_dim": 8, "num_key_value_heads": 4}  # fmt: skip
@@ -138,6 +140,8 @@ CASES: dict[str, dict] = {
                                   "ffn_act_fn": {"name": "gelu"}}},
     "mellum": {**LOCAL_FULL, **EXPERTS, "moe_intermediate_size": 20},
 }  # fmt: skip
+
+CASES |= HYBRIDS
 
 
 def family(case: str) -> str:

@@ -174,8 +174,8 @@ def test_both_forms_of_the_rotation():
 
 
 def test_what_is_missing_is_said():
-    with pytest.raises(ValueError, match="mamba2 needs parts that are missing: state space"):
-        read_plan(config("mamba2"))
+    with pytest.raises(ValueError, match="zamba2 needs parts that are missing: blocks that"):
+        read_plan(config("zamba2"))
     with pytest.raises(ValueError, match="'kittens' is not known; known are llama"):
         read_plan(config("kittens"))
     with pytest.raises(ValueError, match="hidden_size is not given"):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from family_cases import CASES, family
 from hugging_face import WITHOUT_THEIR_WARNINGS, InDouble, transformers
+from hybrid_cases import NEEDED_BY_HYBRIDS, OLD_KEYS_OF_HYBRIDS
 from transformers.models.ctrl.modeling_ctrl import CTRLModel, positional_encoding
 from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
@@ -88,6 +89,13 @@ def built(case):
     ]
     model = model.to(torch.float64)
     in_sinusoids(model)
+    for module in model.modules():
+        if hasattr(module, "slope_rate"):  # lightning attention's powers, made in float32 before
+            powers = module.decay_factors(module.slope_rate)
+            for name, power in zip(
+                ("query_decay", "key_decay", "diagonal_decay"), powers, strict=True
+            ):
+                setattr(module, name, power)
     for module, name, table in tables:  # of angles they compute in float32 whatever the model
         setattr(module, name, table)
     generator = torch.Generator().manual_seed(0)
@@ -96,7 +104,9 @@ def built(case):
         shift = 1.0 if "norm" in name and name.endswith("weight") else 0.0
         p.data.copy_(noise + shift)
     for name, b in model.named_buffers():
-        if "correction" in name:  # experts are chosen otherwise than they are weighed
+        if (
+            "correction" in name or "expert_bias" in name
+        ):  # experts are chosen otherwise than they are weighed
             b.copy_(0.3 * torch.randn(b.shape, generator=generator, dtype=torch.float64))
     model.tie_weights()
     return model
@@ -149,6 +159,7 @@ NEEDED = {
     "cwm": {"bos_token_id": 1, "eos_token_id": 2},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2},
     "deepseek_v2": {"num_experts_per_tok": 2, **LATENT},
+    **NEEDED_BY_HYBRIDS,
     **dict.fromkeys(("deepseek_v3", "glm4_moe_lite", "youtu", "minicpm3"), LATENT),
 }
 # A width, a number of heads or a length is not to be guessed; where it is left out all the same,
@@ -183,6 +194,7 @@ OLD_KEYS = {
     # Patterns that `test_families.py` tries where a file has no `layer_types`.
     **{name: {"kind"} for name in ("smollm3", "phi3", "qwen3_moe", "cwm", "gpt_oss")},
     "qwen2": {"kind", "window"},
+    **OLD_KEYS_OF_HYBRIDS,
 }
 OFTEN_LEFT_OUT = {
     "layer_types", "rope_parameters", "hidden_act", "hidden_activation", "activation_function",

@@ -268,6 +268,25 @@ MODULES += [
         lambda: families.FamilyAttention(_GEMMA, _GEMMA.layers[0]),
         turned,
     ),
+    Part(
+        "families.SplitDeltaNet",
+        lambda: First(families.SplitDeltaNet(8, 1, 2, 3, 4, step=2.0)),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part(
+        "families.LayerLightning",
+        lambda: First(families.LayerLightning(8, 2, 3, (1, 4))),
+        rows,
+        cannot=UNROLLED,
+    ),
+    Part("families.ShortConvolution", lambda: First(families.ShortConvolution(8)), rows),
+    Part(
+        "families.SelectiveStateSpace",
+        lambda: First(families.SelectiveStateSpace(8, 6, 3, 2, norms="gains")),
+        rows,
+        cannot=UNROLLED,
+    ),
     Part("families.FamilyBlock", lambda: families.FamilyBlock(_GEMMA, _GEMMA.layers[0]), turned),
     Part("families.FamilyDecoder", family("llama"), tokens),
 ]
@@ -522,7 +541,7 @@ ELSEWHERE = {
     "experts": "Routing update_correction load_hf_experts",
     "families": "FAMILIES MISSING Difference Layer Plan Rope differences family_data lineage "
     "own_lines plan_differences read_plan ACTIVATIONS assemble greedy load_weights "
-    "published_weights cache_numbers parameters token_flops",
+    "published_weights cache_numbers parameters token_flops MIXERS StateCache",
     "local_attention": "window_mask chunk_mask layer_windows reach cache_positions RollingKVCache "
     "SlowMemory",
     "serving": "BlockPool PagedCache paged_forward Job Scheduler simulate Server "

@@ -12,6 +12,14 @@ from transformer_parts.families.counts import (
     parameters,
     token_flops,
 )
+from transformer_parts.families.mixers import (
+    MIXERS,
+    LayerLightning,
+    SelectiveStateSpace,
+    ShortConvolution,
+    SplitDeltaNet,
+    StateCache,
+)
 from transformer_parts.families.model import (
     ACTIVATIONS,
     XIELU,
@@ -45,6 +53,12 @@ __all__ = [
     "token_flops",
     "XIELU",
     "ACTIVATIONS",
+    "MIXERS",
+    "LayerLightning",
+    "SelectiveStateSpace",
+    "ShortConvolution",
+    "SplitDeltaNet",
+    "StateCache",
     "PlusOneRMSNorm",
     "PlusOneLayerNorm",
     "FamilyAttention",

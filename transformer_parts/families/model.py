@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_parts.attention import causal_mask, merge_heads, split_heads
-from transformer_parts.experts import MixtureOfExperts, Router
+from transformer_parts.experts import MixtureOfExperts, Router, Routing
+from transformer_parts.families.mixers import mix, mixer, new_layer_cache
 from transformer_parts.families.plan import Layer, Plan, Rope, read_plan
 from transformer_parts.families.positions import split_sinusoids
 from transformer_parts.feed_forward import FeedForward, GatedFeedForward
@@ -281,13 +282,43 @@ class FamilyAttention(nn.Module):
 # --- Blocks ---------------------------------------------------------------------------
 
 
-def _feed_forward(p: Plan, layer: Layer) -> nn.Module:
+class _Scaled(nn.Module):
+    """An activation of a multiple of its input: Falcon-H1's gate."""
+
+    def __init__(self, activation: Callable[[Tensor], Tensor], scale: float) -> None:
+        super().__init__()
+        self.activation, self.scale = activation, scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.scale * x)
+
+
+def _feed_forward(p: Plan, layer: Layer) -> nn.Module | None:
     if layer.experts:
         return _mixture(p)
+    if layer.d_ff == 0:
+        return None
     kind: Any = GatedFeedForward if p.gated else FeedForward
     ffn: nn.Module = kind(p.d_model, layer.d_ff, "identity", bias=p.mlp_bias)
-    ffn.activation = ACTIVATIONS[p.activation]()  # type: ignore[assignment]
+    activation = ACTIVATIONS[p.activation]()
+    if p.gate_scale != 1.0:
+        activation = _Scaled(activation, p.gate_scale)
+    ffn.activation = activation  # type: ignore[assignment]
     return ffn
+
+
+class _SoftenedRouter(Router):
+    """A router that adds `eps` to the sum that it divides by: LFM2's."""
+
+    def __init__(self, eps: float, *sizes: int, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Routing:
+        """As `Router.forward`."""
+        found = super().forward(x)
+        total = found.scores.gather(-1, found.chosen).sum(-1, keepdim=True)
+        return found._replace(weights=found.weights * total / (total + self.eps))
 
 
 def _mixture(p: Plan) -> MixtureOfExperts:
@@ -297,7 +328,10 @@ def _mixture(p: Plan) -> MixtureOfExperts:
     width, activation = options.pop("shared", None), options.pop("activation")
     of_layer = {key: options.pop(key) for key in ("bias", "scale_input", "shared_gate")}
     options["bias"] = options.pop("router_bias")
+    small = options.pop("topk_eps")
     router = Router(p.d_model, count, top_k, **options)
+    if small and router.norm_topk:
+        router = _SoftenedRouter(small, p.d_model, count, top_k, **options)
     shared = GatedFeedForward(p.d_model, width, activation) if width else None
     if shared is None:
         of_layer["shared_gate"] = False
@@ -333,9 +367,22 @@ class FamilyBlock(nn.Module):
         super().__init__()
         self.layer, self.parallel = layer, plan.parallel
         self.scale = plan.residual_scale
-        self.attn = _attention(plan, layer)
+        self.attn = _attention(plan, layer) if layer.attention else None
+        self.recurrent = mixer(plan.d_model, layer)
         self.ffn = _feed_forward(plan, layer)
-        self.norms = nn.ModuleDict({place: _norm(plan) for place in plan.norms})
+        self.factors = plan.attn_in_scale, plan.attn_out_scale
+        places = plan.norms if layer.norms is None else layer.norms
+        there = {
+            "attn": self.attn is not None or self.recurrent is not None,
+            "ffn": self.ffn is not None,
+        }
+        self.norms = nn.ModuleDict(
+            {
+                place: _norm(plan)
+                for place in places
+                if there.get(place.split("_")[0], True)
+            }
+        )
 
     def forward(
         self,
@@ -352,15 +399,42 @@ class FamilyBlock(nn.Module):
             attn_mask: broadcasting to (B, H, T, S), boolean or added; None: causal.
             cache: of this layer, extended by these positions.
         """
+        x = self._normed("attn_stream", x)
         h = self._normed("attn_in", x)
-        y = self._normed("attn_out", self.attn(h, rope, attn_mask, cache))
+        y = self._normed("attn_out", self._mixed(h, rope, attn_mask, cache))
         if self.parallel:
+            assert self.ffn is not None
             h = self._normed("ffn_in", x) if "ffn_in" in self.norms else h
             both = y + self._normed("ffn_out", self.ffn(h))
             return x + (both if self.scale == 1.0 else self.scale * both)
-        x = self._normed("attn_sum", self._add(x, y))
+        if self.attn is not None or self.recurrent is not None:
+            x = self._normed("attn_sum", self._add(x, y, *self.layer.scales[:2]))
+        if self.ffn is None:
+            return x
+        x = self._normed("ffn_stream", x)
         y = self._normed("ffn_out", self.ffn(self._normed("ffn_in", x)))
-        return self._normed("ffn_sum", self._add(x, y))
+        return self._normed("ffn_sum", self._add(x, y, *self.layer.scales[2:]))
+
+    def _mixed(
+        self,
+        h: Tensor,
+        rope: tuple[Tensor, Tensor] | None,
+        attn_mask: Tensor | None,
+        cache: Any,
+    ) -> Tensor:
+        """Attention, a recurrent part, or the sum of both."""
+        if self.attn is not None and self.recurrent is None:
+            y: Tensor = self._attend(self.attn, h, rope, attn_mask, cache)
+            return y
+        return mix(
+            self.attn, self.recurrent, h, cache,
+            lambda part, x, keys: self._attend(part, x, rope, attn_mask, keys),
+        )  # fmt: skip
+
+    def _attend(self, attn: nn.Module, h: Tensor, *given: Any) -> Tensor:
+        before, after = self.factors
+        y: Tensor = attn(h if before == 1.0 else before * h, *given)
+        return y if after == 1.0 else after * y
 
     def _normed(self, place: str, x: Tensor) -> Tensor:
         if place not in self.norms:
@@ -368,8 +442,9 @@ class FamilyBlock(nn.Module):
         y: Tensor = self.norms[place](x)
         return y
 
-    def _add(self, x: Tensor, y: Tensor) -> Tensor:
-        return x + y if self.scale == 1.0 else x + self.scale * y
+    def _add(self, x: Tensor, y: Tensor, keep: float = 1.0, add: float = 1.0) -> Tensor:
+        add = add * self.scale
+        return (x if keep == 1.0 else keep * x) + (y if add == 1.0 else add * y)
 
 
 # --- The model ------------------------------------------------------------------------
@@ -440,7 +515,8 @@ class FamilyDecoder(nn.Module):
             last_only: logits of the last position alone, (B, 1, vocab_size).
 
         Raises:
-            ValueError: on another shape, or positions from max_seq_len on.
+            ValueError: on another shape, or positions from max_seq_len on where the
+                model has a table of them.
         """
         p = self.plan
         if tokens.dim() != 2:
@@ -493,13 +569,14 @@ class FamilyDecoder(nn.Module):
         """An empty cache for every layer, with room for `max_len` positions."""
         p, like = self.plan, self.embed.weight
         place: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
-        if p.mla is not None:
+
+        def keys() -> Any:
+            if p.mla is None:
+                return KVCache(batch, p.num_kv_heads, max_len, p.head_dim, **place)
             rank, dim = p.mla["kv_lora_rank"], p.mla["qk_rope_head_dim"]
-            return [LatentCache(batch, max_len, rank, dim, **place) for _ in p.layers]
-        return [
-            KVCache(batch, p.num_kv_heads, max_len, p.head_dim, **place)
-            for _ in p.layers
-        ]
+            return LatentCache(batch, max_len, rank, dim, **place)
+
+        return [new_layer_cache(layer, keys) for layer in p.layers]
 
     def _tables(self, kind: str, past: int, s: int) -> tuple[Tensor, Tensor]:
         rope: Rope = self.plan.ropes[kind]

@@ -73,7 +73,12 @@ class Layer:
     `kind` is the name that configurations give it, `window` and `chunk` say what a
     query sees (None: all that came before), `rope` whether queries and keys are
     rotated, `experts` whether the feed-forward layer is a mixture, `d_ff` its width if
-    it is not.
+    it is not (0: there is no feed-forward layer).
+
+    `attention` says whether the layer attends, `mixer` what it has in place of it or
+    beside it: its kind, as in `MIXERS`, and its options. `norms` are the places of
+    norms where this layer differs from the plan's, `scales` the factors on the stream
+    and on what is added to it, for both branches.
     """
 
     kind: str
@@ -82,6 +87,10 @@ class Layer:
     rope: bool
     experts: bool
     d_ff: int | None
+    attention: bool = True
+    mixer: dict[str, Any] | None = field(default=None, hash=False)
+    norms: tuple[str, ...] | None = None
+    scales: tuple[float, float, float, float] = (1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,8 @@ class Plan:
     Args:
         family: the family's name.
         vocab_size, d_model, num_layers, num_heads, num_kv_heads, head_dim, max_seq_len:
-            sizes.
+            sizes. Without attention the heads are 0, and max_seq_len is 0 where nothing
+            in the model has an end.
         layers: what differs from layer to layer.
         ropes: the rotations of each kind of layer.
         embed_scale: factor on the embedding.
@@ -103,7 +113,7 @@ class Plan:
             gain is 1 + weight; eps: the number inside its root.
         norms: where norms stand: of attn_in, attn_out, attn_sum, ffn_in, ffn_out,
             ffn_sum. `in` is before the branch, `out` after it, `sum` after the residual
-            is added.
+            is added; attn_stream and ffn_stream are before the branch and its residual.
         final_norm: whether a norm follows the last block.
         parallel: attention and feed-forward layer read the same stream, and both are
             added at once; without ffn_in they share one norm.
@@ -119,6 +129,8 @@ class Plan:
             1 + beta * log(1 + floor((position + first) / length)); temperature_at: of
             which layers, 'rope', 'nope' or 'all'.
         attn_gate: the output of the heads is multiplied by a sigmoid of its input.
+        attn_in_scale, attn_out_scale: factors on attention's input and output.
+        gate_scale: factor on the gate of the feed-forward layer.
         interleaved: RoPE pairs neighbours, and not the halves of a head.
         mla: the sizes of latent attention, or None.
         gated, activation: of the feed-forward layer.
@@ -171,6 +183,9 @@ class Plan:
     temperature: tuple[float, int, int] | None
     temperature_at: str
     attn_gate: bool
+    attn_in_scale: float
+    attn_out_scale: float
+    gate_scale: float
     interleaved: bool
     mla: dict[str, Any] | None
     gated: bool
@@ -223,7 +238,9 @@ def family_data(name: str) -> dict[str, Any]:
     found = dict(_DEFAULTS)
     for ancestor in reversed(lineage(name)):
         for key, value in _DATA[ancestor].items():
-            nested = isinstance(value, dict) and key in ("names", "experts", "absent")
+            nested = isinstance(value, dict) and key in _NESTED
+            if key == "mixer" and "kind" in value:
+                nested = False
             found[key] = {**found.get(key, {}), **value} if nested else value
     found.pop("like", None)
     return found
@@ -257,9 +274,11 @@ def _flat(data: dict[str, Any], names: bool) -> dict[str, Any]:
 
 
 # How a configuration is read, and how a file of weights: neither is a choice of parts.
-_READING = ("sizes", "keys", "absent", "unsupported", "unread")
+_READING = ("sizes", "keys", "absent", "unsupported", "unread", "kinds")
+_NESTED = ("names", "experts", "absent", "mixer")
 _LAYOUT = (
-    "names", "fused_qkv", "transposed", "stacked_transposed", "aliases", "ignored",
+    "names", "recurrent_names", "recurrent_files", "gate_in_q", "fused_qkv",
+    "transposed", "stacked_transposed", "aliases", "ignored",
     "interleaved_experts", "mla_halves", "correction_row", "experts_weight",
     "experts_bias",
 )  # fmt: skip
@@ -311,11 +330,21 @@ def _value(text: Any, values: Mapping[str, Any]) -> Any:
 
 def _read(config: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     if isinstance(config, Mapping):
-        return dict(config)
-    path = Path(config)
-    path = path / "config.json" if path.is_dir() else path
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+        found: dict[str, Any] = dict(config)
+    else:
+        path = Path(config)
+        path = path / "config.json" if path.is_dir() else path
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return {key: _number(value) for key, value in found.items()}
+
+
+def _number(value: Any) -> Any:
+    """A value of a file; infinity may be written as {"__float__": "Infinity"}."""
+    if isinstance(value, list):
+        return [_number(one) for one in value]
+    if isinstance(value, dict) and set(value) == {"__float__"}:
+        return float(value["__float__"])
+    return value
 
 
 _ACTIVATIONS = {
@@ -325,9 +354,10 @@ _ACTIVATIONS = {
     "clamped_swiglu": "clamped_swiglu",
 }  # fmt: skip
 _PER_LAYER = ("window", "chunk", "rope", "moe", "layer_d_ff")
+_OLD_KINDS = {"mamba": "linear_attention", "attention": "full_attention"}
 _MAY_BE_NONE = {
     "qk_norm", "attn_cap", "clip", "temperature", "mla", "logit_cap", "experts.shared",
-    "q_lora_rank", "sinusoid_steps",
+    "q_lora_rank", "sinusoid_steps", "mixer.norms",
 }  # fmt: skip
 
 
@@ -406,7 +436,7 @@ def read_plan(
         if theirs in raw and raw.get(key) is None
     }
     for key, default in data["absent"].items():
-        if key not in raw:  # a null is an answer
+        if key not in values:  # a null is an answer
             values[key] = _value(default, values)
     missing = [f"{key} is not given" for key in data["sizes"] if values[key] is None]
     if raw.get("quantization_config"):
@@ -426,13 +456,18 @@ def read_plan(
     layers = []
     for i in range(choice["num_layers"]):
         at = _Values({**values, "i": i}, asked)
-        at["kind"] = kinds[i] if kinds else _value(data["kind"], at)
-        if at["kind"] not in _KINDS:
-            missing.append(f"layer {i}: {at['kind']}")
+        kind = kinds[i] if kinds else _value(data["kind"], at)
+        kind = at["kind"] = _OLD_KINDS.get(kind, kind)
+        if kind not in data["kinds"]:
+            missing.append(f"layer {i}: {kind}")
         window, chunk, rope, moe, d_ff = (_value(data[key], at) for key in _PER_LAYER)
-        rope = bool(rope) and choice["position"] == "rope"
+        attention = bool(_value(data["attention"], at))
+        rope = bool(rope) and choice["position"] == "rope" and attention
         width = None if moe else d_ff
-        layers.append(Layer(at["kind"], window, chunk, rope, bool(moe), width))
+        layers.append(
+            Layer(kind, window, chunk, rope, bool(moe), width, attention,
+                  *_beside_attention(data, at, missing))
+        )  # fmt: skip
         if not moe and d_ff is None:
             missing.append(f"layer {i}: its hidden width is not given")
     experts = None
@@ -483,7 +518,21 @@ def _given(key: str, text: Any, values: Mapping[str, Any], missing: list[str]) -
     return value
 
 
-_KINDS = {"full_attention", "sliding_attention", "chunked_attention"}
+def _beside_attention(
+    data: dict[str, Any], at: _Values, missing: list[str]
+) -> tuple[dict[str, Any] | None, tuple[str, ...] | None, Any]:
+    """What a layer has in place of attention or beside it, its norms, its factors."""
+    lines: list[str] = []
+    mixer = None
+    if _value(data["recurrent"], at):
+        mixer = {k: _given(f"mixer.{k}", v, at, lines)
+                 for k, v in data["mixer"].items()}  # fmt: skip
+    missing += [line for line in lines if line not in missing]
+    norms = _value(data["layer_norms"], at)
+    scales = tuple(map(float, _value(data["layer_scales"], at)))
+    return mixer, None if norms is None else tuple(norms), scales
+
+
 _EXPERT_ACTIVATIONS = {"silu", "gelu", "relu", "clamped_swiglu"}
 
 

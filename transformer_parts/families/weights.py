@@ -73,6 +73,12 @@ def _latent_rows(p: Plan, key: str) -> Tensor:
     return convert_rope_layout(rows, heads, "interleaved", turned, offset)
 
 
+def _in_pairs(p: Plan, key: str) -> Tensor:
+    """For each head its query, then its gate: Qwen3-Next's."""
+    rows = torch.arange(2 * p.num_heads * p.head_dim).view(p.num_heads, 2, p.head_dim)
+    return rows[:, ("q", "attn_gate").index(key)].reshape(-1)
+
+
 # --- Every tensor of ours ------------------------------------------------------------
 
 _TOP = ("embed", "embed_norm", "positions", "norm", "head")
@@ -98,9 +104,13 @@ def _pieces(ours: str, model: FamilyDecoder, given: Mapping[str, Any]) -> list[_
     layer = names["layer"].format(i=i)
     if part == "norms":
         return [_Piece(f"{layer}{names[path[0]]}.{path[1]}")]
+    if part == "recurrent":
+        return _of_recurrent(ours, layer, ".".join(path), model, given)
     transposed = bool(p.data["transposed"]) and path[-1] == "weight"
     if part == "attn":
         key, kind = _ATTENTION[path[0]], path[-1]
+        if p.data["gate_in_q"] and key in ("q", "attn_gate"):
+            return [_Piece(f"{layer}{names['q']}.{kind}", (), _in_pairs(p, key))]
         fused = ("q", "k", "v").index(key) if key in ("q", "k", "v") else None
         if fused is not None and "qkv" in names:
             rows = _FUSED[p.data["fused_qkv"]](p)[fused]
@@ -117,6 +127,31 @@ def _pieces(ours: str, model: FamilyDecoder, given: Mapping[str, Any]) -> list[_
         name = f"{layer}{names[key]}.{kind}"
         return [_Piece(name, (), None, 0, transposed and not plain)]
     return _of_feed_forward(ours, layer, path, model, given, transposed)
+
+
+def _of_recurrent(
+    ours: str, layer: str, path: str, model: FamilyDecoder, given: Mapping[str, Any]
+) -> list[_Piece]:
+    """A tensor of a recurrent part, whole or in the pieces in which it is published."""
+    data = model.plan.data
+    before = f"{layer}{data['names']['recurrent']}."
+    module, dot, kind = path.rpartition(".")
+    base = module if dot else kind
+    theirs = data["recurrent_names"].get(base, base)
+    in_files = data["recurrent_files"].get(base)
+    kind = dot and f".{kind}"
+    if in_files is not None and f"{before}{in_files[0]}{kind}" in given:
+        theirs = in_files
+    if isinstance(theirs, str):
+        return [_Piece(f"{before}{theirs}{kind}")]
+    tensor, pieces, start = model.get_parameter(ours), [], 0
+    part = model.get_submodule(ours.split(".recurrent.")[0]).recurrent
+    sizes = getattr(part, "splits", [len(tensor) // len(theirs)] * len(theirs))
+    for name, size in zip(theirs, sizes, strict=True):
+        at = (slice(start, start + size),)
+        pieces.append(_Piece(f"{before}{name}{kind}", at))
+        start += size
+    return pieces
 
 
 def _of_feed_forward(

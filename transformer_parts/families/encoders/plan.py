@@ -12,7 +12,6 @@ from typing import Any
 from transformer_parts.families.plan import (
     _ACTIVATIONS,
     _DEFAULTS,
-    _KINDS,
     _PER_LAYER,
     Layer,
     Plan,
@@ -36,6 +35,7 @@ _DATA = tomllib.loads(
 )
 _ENCODER_DEFAULTS: dict[str, Any] = _DATA.pop("defaults")
 ENCODERS: tuple[str, ...] = tuple(_DATA)
+_KINDS = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ def _stack(
     for i in range(choice["num_layers"] or 0):
         at = _Values({**values, "i": i}, asked)
         at["kind"] = _value(lines["kind"], at)
-        if at["kind"] not in _KINDS - {"chunked_attention"}:
+        if at["kind"] not in _KINDS:
             missing.append(f"layer {i}: {at['kind']}")
         window, chunk, rope, _, d_ff = (_value(lines[key], at) for key in _PER_LAYER)
         rope = bool(rope) and choice["position"] == "rope"

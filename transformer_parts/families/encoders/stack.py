@@ -140,6 +140,8 @@ class EncoderBlock(FamilyBlock):
         own = None if cache is None else cache.own
         if self.cross is None:
             return super().forward(x, rope, attn_mask, own)
+        assert self.attn is not None
+        assert self.ffn is not None
         assert memory is not None
         h = self._normed("attn_in", x)
         x = self._add(x, self.attn(h, rope, attn_mask, own))
