@@ -11,7 +11,7 @@ from book.slides.source import Chapter, Part, Piece, tall
 # How much stands on a slide, as `source` estimates heights: they are rather too large.
 ROOM = 620
 # What a picture leaves for others: nothing taller stands with it.
-BESIDE = 200
+BESIDE = 150
 SUBHEAD = 44
 
 

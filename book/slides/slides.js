@@ -13,7 +13,7 @@
   let at = 0;
 
   // ---- sizes: how much larger or smaller than on the page things are drawn
-  const SIZES = Array.from({ length: 27 }, (_, i) => Math.round((0.45 + 0.05 * i) * 100) / 100);
+  const SIZES = Array.from({ length: 29 }, (_, i) => (35 + 5 * i) / 100);
   const LARGEST = { title: 1.6, figure: 1.75, text: 1.2, exercise: 1.2, question: 1 };
   const MOVED = ".math-display, pre, .tp-code, .tp-table, .cell_output, .text_html, .tp-scrolled";
 
@@ -22,10 +22,13 @@
   function best(frame, box, most) {
     const { clientWidth: width, clientHeight: height } = frame;
     const drawn = [...box.querySelectorAll(".tp-drawing, img")];
-    const lay = (k) => { box.style.width = `${width / k}px`; };
+    const lay = (k) => {
+      box.style.width = `${width / k}px`;
+      box.style.setProperty("--k", k);
+    };
     const fits = (k) => {
       lay(k);
-      return box.offsetHeight * k <= height + 0.5 && ![...box.querySelectorAll(MOVED)].some((e) => e.scrollWidth > e.clientWidth + 1);
+      return box.offsetHeight * k <= height - 2 && ![...box.querySelectorAll(MOVED)].some((e) => e.scrollWidth > e.clientWidth + 1);
     };
     const area = (k) => {
       lay(k);
@@ -60,11 +63,12 @@
     let found = best(frame, box, most);
     if (texts.length) {
       page.classList.add("sl-side");
-      const beside = best(frame, box, most), tall = texts.reduce((sum, e) => sum + e.offsetHeight, 14);
-      if (beside.size > 1.05 * found.size && tall <= frame.clientHeight) found = beside;
+      const beside = best(frame, box, most), tall = texts.reduce((sum, e) => sum + e.scrollHeight, 14);
+      if (beside.size > 1.05 * found.size && tall <= frame.parentElement.clientHeight) found = beside;
       else page.classList.remove("sl-side");
     }
     box.style.width = `${frame.clientWidth / found.k}px`;
+    box.style.setProperty("--k", found.k);
     box.style.transform = `scale(${found.k})`;
     slide.dataset.size = found.k;
     for (const step of steps) step.open = false;
@@ -130,14 +134,8 @@
     root.dataset.mode = root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
     try { localStorage.setItem("mode", root.dataset.mode); } catch { /* kept as long as it is open */ }
   }
-  function full() {
-    if (document.fullscreenElement) document.exitFullscreen();
-    else root.requestFullscreen?.();
-  }
-  function hint() {
-    const next = slides[at].querySelector(".sl-hint:not([open])");
-    if (next) next.open = true;
-  }
+  const full = () => (document.fullscreenElement ? document.exitFullscreen() : root.requestFullscreen?.());
+  const hint = () => slides[at].querySelector(".sl-hint:not([open])")?.setAttribute("open", "");
   const acts = { back, on, all, notes, colors, full };
   for (const [name, act] of Object.entries(acts)) button(name).addEventListener("click", () => act());
   stage.addEventListener("click", (event) => {
@@ -157,11 +155,10 @@
     o: () => all(), n: notes, d: colors, f: full, h: hint, Escape: () => all(false),
   };
   addEventListener("keydown", (event) => {
-    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key, chosen = root.classList.contains("sl-all");
     const own = event.target.closest("input, select, textarea") || (key === " " && event.target.closest("button, summary, a, [role=button]"));
     if (!KEYS[key] || event.defaultPrevented || own || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (root.classList.contains("sl-all") && !["o", "d", "f", "Escape"].includes(key)) return;
-    if (key === "Escape" && !root.classList.contains("sl-all")) return;
+    if (chosen ? !["o", "d", "f", "Escape"].includes(key) : key === "Escape") return;
     event.preventDefault();
     KEYS[key]();
   });
@@ -171,10 +168,8 @@
     from = busy || root.classList.contains("sl-all") ? null : event.touches[0];
   }, { passive: true });
   stage.addEventListener("touchend", (event) => {
-    const to = event.changedTouches[0];
-    if (!from || Math.abs(to.clientX - from.clientX) < 50 || Math.abs(to.clientY - from.clientY) > 40) return;
-    if (to.clientX < from.clientX) on();
-    else back();
+    const { clientX, clientY } = event.changedTouches[0];
+    if (from && Math.abs(clientX - from.clientX) > 50 && Math.abs(clientY - from.clientY) < 40) (clientX < from.clientX ? on : back)();
   });
 
   // ---- paper: all slides, in the light, with the answers

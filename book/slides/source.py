@@ -6,6 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from html import unescape
 from math import ceil
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -67,9 +68,9 @@ class Chapter:
     images: set[str]  # the addresses in the site of the pictures
 
 
-# What is taken as it is: looking into it would take most of the time.
-_KEPT = re.compile(r"<(svg|script|math)\b.*?</\1>", re.S)
-_SIGN = re.compile(r'<(svg|script|math)\b[^>]*\bdata-kept="(\d+)"[^>]*>.*?</\1>', re.S)
+# What is taken as it is: to look into it would take most of the time.
+_KEPT = re.compile(r"<(svg|script|math|pre)\b.*?</\1>", re.S)
+_SIGN = re.compile(r'<(svg|script|math|pre)\b[^>]*\bdata-kept="(\d+)"[^>]*>.*?</\1>', re.S)
 
 
 def whole(html: str, kept: list[str]) -> str:
@@ -93,7 +94,8 @@ def read(page: Path, pages: str, pictures: str) -> Chapter:
     def keep(match: re.Match[str]) -> str:
         kept.append(match[0])
         text = re.sub(r"<[^>]+>", " ", match[0]) if match[1] == "math" else ""
-        rows = max(1, match[0].count("<mtr>"))
+        lines = re.sub(r"<[^>]+>", "", match[0]).strip("\n").count("\n") + 1
+        rows = lines if match[1] == "pre" else max(1, match[0].count("<mtr>"))
         high = "high" if re.search(r"<(?:mfrac|munder|munderover)\b", match[0]) else ""
         return (
             f'<{match[1]} data-kept="{len(kept) - 1}" data-rows="{rows}" data-high="{high}">'
@@ -122,7 +124,7 @@ def read(page: Path, pages: str, pictures: str) -> Chapter:
         str(goals or ""),
         symbols,
         kept,
-        list(_parts(top, title.decode_contents().strip(), f"{pages}notebooks/{page.name}")),
+        list(_parts(top, title.decode_contents().strip(), f"{pages}notebooks/{page.name}", kept)),
         images,
     )
 
@@ -153,11 +155,13 @@ def _clean(article: Tag, name: str, pages: str, pictures: str) -> set[str]:
     return images
 
 
-def _parts(section: Tag, heading: str, page: str, above: str = "") -> Iterator[Part]:
+def _parts(
+    section: Tag, heading: str, page: str, kept: list[str], above: str = ""
+) -> Iterator[Part]:
     """This section, and those within it; `above` is the heading of the second level over them."""
     if heading in LEFT_OUT:
         return
-    reader = _Reader(heading, f"{page}#{section.get('id')}")
+    reader = _Reader(heading, f"{page}#{section.get('id')}", kept)
     inner: list[Tag] = []
     for child in section.find_all(True, recursive=False):
         if child.name == "section":
@@ -168,14 +172,15 @@ def _parts(section: Tag, heading: str, page: str, above: str = "") -> Iterator[P
     for one in inner:
         head = one.find(["h2", "h3", "h4"], recursive=False)
         name = head.decode_contents().strip() if isinstance(head, Tag) else ""
-        yield from _parts(one, name, page, name if section.find("h1", recursive=False) else above)
+        yield from _parts(one, name, page, kept, name if section.find("h1", recursive=False) else above)
 
 
 class _Reader:
     """Goes through the elements of a section and collects its pieces."""
 
-    def __init__(self, heading: str, address: str):
+    def __init__(self, heading: str, address: str, kept: list[str]):
         self.heading = heading
+        self.kept = kept
         self.address = address  # of the section on the page
         self.pieces: list[Piece] = []
         self.prose: list[Tag] = []  # since the last piece
@@ -202,8 +207,8 @@ class _Reader:
     def done(self) -> tuple[list[Piece], list[str]]:
         """The pieces, and the prose after the last one."""
         self._close(None)
-        if not self.pieces and self.prose:
-            first = sentences(self.prose[0])[:2]
+        if not self.pieces and self.opening is not None:
+            first = sentences(self.opening)[:2]
             text = "".join(f"<p>{one}</p>" for one in first)
             self.pieces.append(Piece("text", text, sum(map(tall, first))))
         return self.pieces, [*self.spoken, *(str(p) for p in self.prose)]
@@ -211,7 +216,9 @@ class _Reader:
     def _add(self, piece: Piece) -> None:
         self._close(piece.kind)
         if self.prose:
-            piece.before = _leading(piece.kind, self.prose[-1])
+            follows = bool(self.pieces) and self.pieces[-1].kind == "formula"
+            goes_on = follows and len(self.prose) == 1 and _begins_small(self.prose[0])
+            piece.before = _leading(piece.kind, self.prose[-1], int(goes_on))
             alone = self.prose[-1] is self.opening
             if not self.pieces and self.opening is not None and not alone:
                 piece.before = [_first(sentences(self.opening)), *piece.before]
@@ -234,7 +241,7 @@ class _Reader:
         last, told = self.pieces[-1], sentences(self.prose[0])
         if not told or last.kind in ("exercise", "question"):
             return
-        goes_on = re.match(r"[a-z]", self.prose[0].get_text().strip())
+        goes_on = last.kind == "formula" and _begins_small(self.prose[0])
         # A sentence that leads on to the next piece is said there.
         leads = following is not None and len(self.prose) == 1 and len(told) == 1
         is_picture = last.kind in ("figure", "table") and not leads
@@ -243,12 +250,17 @@ class _Reader:
             last.after = told[:1]
 
 
-def _leading(kind: str, paragraph: Tag) -> list[str]:
-    """What of the paragraph directly before a piece stands on its slide."""
-    told = sentences(paragraph)
+def _begins_small(paragraph: Tag) -> bool:
+    """Whether it goes on with a sentence that began before a formula."""
+    return re.match(r"[a-z]", paragraph.get_text().strip()) is not None
+
+
+def _leading(kind: str, paragraph: Tag, begin: int) -> list[str]:
+    """What of the paragraph directly before a piece stands on its slide, from a sentence on."""
+    told = sentences(paragraph)[begin:]
     if kind in ("exercise", "question", "finding") or not told:
         return []
-    if len(plain(paragraph.get_text())) <= SHORT and kind != "formula":
+    if len(plain(" ".join(told))) <= SHORT and kind != "formula":
         return [" ".join(told)]
     if kind != "formula":
         return [_first(told)]
@@ -299,7 +311,7 @@ def _cell(reader: _Reader, element: Tag) -> Piece | None:
     if isinstance(source, Tag):
         count = _lines(source)
         if count > CODE:
-            return _long_code(source, count, reader.address)
+            return _long_code(source, count, reader)
         height, kept = 26 * count + 30, kept + 1
     if isinstance(output, Tag):
         rows = len(output.select("tr")) or _lines(output)
@@ -311,20 +323,23 @@ def _cell(reader: _Reader, element: Tag) -> Piece | None:
     return Piece(kind, str(element), height) if kept else None
 
 
-def _long_code(source: Tag, count: int, address: str) -> Piece | None:
+def _long_code(source: Tag, count: int, reader: _Reader) -> Piece | None:
     """Of long code the first definition, if it is short, and a link to the rest."""
-    shown, lines = "", 0
     pres = source.find_all("pre")
-    if len(pres) == 1 and (begun := _DEFINITION.match(pres[0].get_text())):
-        lines = len(begun[0].rstrip().splitlines())
-        html = "\n".join(pres[0].decode_contents().splitlines()[:lines])
-        if lines <= CODE and html.count("<span") == html.count("</span>"):
-            pres[0].replace_with(BeautifulSoup(f"<pre>{html}</pre>", "html.parser"))
-            shown = str(source)
-    if not shown:
+    code = reader.kept[int(str(pres[0]["data-kept"]))].removeprefix("<pre>").removesuffix("</pre>")
+    begun = _DEFINITION.match(unescape(re.sub(r"<[^>]+>", "", code)))
+    if len(pres) > 1 or begun is None:
         return None
-    more = f'<p class="sl-more"><a href="{address}">The code, {count} lines, on the page</a></p>'
-    return Piece("code", f'<div class="cell">{shown}</div>{more}', 26 * lines + 66)
+    lines = len(begun[0].rstrip().splitlines())
+    html = "\n".join(code.splitlines()[:lines])
+    if lines > CODE or html.count("<span") != html.count("</span>"):
+        return None
+    pres[0]["data-kept"] = str(len(reader.kept))
+    reader.kept.append(f"<pre>{html}</pre>")
+    more = (
+        f'<p class="sl-more"><a href="{reader.address}">The code, {count} lines, on the page</a></p>'
+    )
+    return Piece("code", f'<div class="cell">{source}</div>{more}', 26 * lines + 66)
 
 
 # The first definition of a cell, up to the next line that begins at the margin.
@@ -332,7 +347,7 @@ _DEFINITION = re.compile(r"(?:def|class) .*\n(?:(?:[ \t)].*)?\n)*")
 
 
 def _lines(box: Tag) -> int:
-    return sum(len(pre.get_text().strip("\n").splitlines()) for pre in box.find_all("pre"))
+    return sum(int(str(pre["data-rows"])) for pre in box.find_all("pre"))
 
 
 def _table(reader: _Reader, element: Tag) -> Piece | None:

@@ -53,7 +53,8 @@ def deck(chapter: Chapter, slides: list[Slide], names: dict[str, str], pages: st
         _slide(one, number, len(slides), chapter, page) for number, one in enumerate(slides, 1)
     )
     main = (
-        f'<main id="main-content" class="tp-chapter sl-stage"><article class="tp-article">\n{sheets}\n'
+        f'<main id="main-content" class="tp-chapter sl-stage"><article class="tp-article">\n'
+        f'<h1 class="tp-said">{chapter.title}</h1>\n{sheets}\n'
         f"</article>{chapter.symbols}</main>\n{_bar(len(slides), page)}"
     )
     return whole(_document(f"{plain(chapter.title)} — slides", names, main), chapter.kept)
@@ -61,7 +62,6 @@ def deck(chapter: Chapter, slides: list[Slide], names: dict[str, str], pages: st
 
 def _slide(one: Slide, number: int, count: int, chapter: Chapter, page: str) -> str:
     where = f"{page}#{one.anchor}" if one.anchor else page
-    level = "h1" if one.kind == "title" else "h2"
     over = chapter.eyebrow if one.kind == "title" else f"{chapter.name[:2]} · {chapter.title}"
     if one.kind != "title" and one.above not in ("", one.heading, chapter.title):
         over += f" · {one.above}"
@@ -76,15 +76,16 @@ def _slide(one: Slide, number: int, count: int, chapter: Chapter, page: str) -> 
         body = "" if body in text else body
     notes = "".join(one.notes) or "<p>The slide says it all.</p>"
     return (
-        f'<section class="sl sl-is-{one.kind}" data-kind="{one.kind}" id="slide-{number}" aria-labelledby="head-{number}">'
+        f'<div class="sl sl-is-{one.kind}" data-kind="{one.kind}" id="slide-{number}" role="group"'
+        f' aria-roledescription="slide" aria-labelledby="head-{number}">'
         f'<div class="sl-page"><div class="sl-head"><p class="sl-over">{over}</p>'
-        f'<{level} id="head-{number}">{one.heading}</{level}>'
+        f'<h2 id="head-{number}">{one.heading}</h2>'
         f'<a class="sl-link" href="{escape(where)}">on the page</a></div>'
         f'<div class="sl-body">{text}{body}</div>'
         f'<p class="sl-foot">{number} of {count}</p></div>'
         f'<a class="sl-go" href="#{number}" hidden>{number}'
         f'<span class="tp-said"> {plain(one.heading)}</span></a>'
-        f'<div class="sl-notes" hidden>{notes}</div></section>'
+        f'<div class="sl-notes" hidden>{notes}</div></div>'
     )
 
 
