@@ -396,9 +396,7 @@ def _page_problems(page: _Page) -> Iterator[str]:
 
 
 def _link_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path) -> Iterator[str]:
-    promised = {
-        out / name for name in (*TAKE_AWAY, *DECKS) if os.environ.get("BOOK_TAKE_AWAY")
-    }
+    promised = {out / name for name in (*TAKE_AWAY, *DECKS) if os.environ.get("BOOK_TAKE_AWAY")}
     for link in page.links:
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:

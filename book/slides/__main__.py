@@ -46,13 +46,13 @@ def make(out: Path, site: Path, only: Sequence[str] = ()) -> list[write.Deck]:
     pages = write.way(out, site)
     with ProcessPoolExecutor() as workers:
         made = list(workers.map(partial(one_deck, pages=pages), wanted))
-    images = {image for chapter, _ in made for image in chapter.images}
     out.mkdir(parents=True, exist_ok=True)
-    names = write.load(out, site, images)
+    names = write.load(out, site)
     decks = []
     for chapter, slides in made:
         text = write.deck(chapter, slides, names, pages)
         (out / f"{chapter.name}.html").write_text(text, encoding="utf-8")
+        write.pictures(out, site, (image for image in chapter.images if image in text))
         decks.append(write.Deck(chapter.name, chapter.title, chapter.eyebrow, len(slides)))
     listed = write.index(decks, names, pages, about().title)
     (out / "index.html").write_text(listed, encoding="utf-8")

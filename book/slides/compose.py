@@ -48,7 +48,7 @@ def slides(chapter: Chapter) -> list[Slide]:
 class _Packer:
     """Puts what follows each other on one slide as long as there is room."""
 
-    def __init__(self, above: str):
+    def __init__(self, above: str) -> None:
         self.above = above
         self.made: list[Slide] = []
         self.waiting: list[tuple[Part, Piece]] = []
@@ -151,4 +151,3 @@ def _halves(piece: Piece) -> list[Piece]:
         one.html = f"<{tag}>{one.html}</{tag}>"
     parts[0].before, parts[0].notes, parts[-1].after = piece.before, piece.notes, piece.after
     return parts
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bs4 import NavigableString, Tag
+from bs4.element import NavigableString, Tag
 
 # Where a sentence ends within a text, and where one may end before an element.
 _WITHIN = re.compile(r"(?<=[.!?])[”’)]*\s+(?=[A-Z0-9“(])")

@@ -103,15 +103,16 @@ def read(page: Path, pages: str, pictures: str) -> Chapter:
         )
 
     soup = BeautifulSoup(_KEPT.sub(keep, page.read_text(encoding="utf-8")), "html.parser")
-    article = soup.select_one("article.tp-article")
+    article = soup.find("article")
     top = article and article.find("section", recursive=False)
     title = top and top.find("h1", recursive=False)
-    if not (isinstance(article, Tag) and isinstance(top, Tag) and isinstance(title, Tag)):
+    if article is None or top is None or title is None:
         raise ValueError(f"{page.name}: not the page of a chapter: no article with a title")
     images = _clean(article, page.stem, pages, pictures)
     paragraphs = [p for p in top.find_all("p", recursive=False) if not p.get("class")]
-    eyebrow = article.select_one(".tp-eyebrow")
-    goals = top.select_one("details.tp-opening ul")
+    eyebrow = article.find(class_="tp-eyebrow")
+    opening = top.find(class_="tp-opening")
+    goals = opening.find("ul") if isinstance(opening, Tag) else None
     symbols = next((one for one in kept if 'class="tp-symbols"' in one), "")
     promise = paragraphs[0] if paragraphs else None
     if promise is not None:
@@ -129,17 +130,25 @@ def read(page: Path, pages: str, pictures: str) -> Chapter:
     )
 
 
+_GONE = frozenset(
+    {
+        *("headerlink", "tp-tools", "tp-here", "solution", "tag_solution", "tp-witness"),
+        *("tp-checked", "tp-setup", "tp-library", "tp-code-fold", "tp-hint"),
+    }
+)
+
+
 def _clean(article: Tag, name: str, pages: str, pictures: str) -> set[str]:
     """Without what belongs to the page only; links lead from a deck. Returns the pictures."""
-    for gone in article.select(
-        ".headerlink, .tp-tools, nav.tp-here, .solution, .tp-witness, .tp-checked, .tp-setup,"
-        " .tp-library, .tp-code-fold, .tag_solution, .tp-hint"
-    ):
-        gone.extract()
     images = set()
-    for link in article.select("a.image-reference"):
-        link.unwrap()
     for element in article.find_all(True):
+        classes = element.get("class") or ()
+        if not _GONE.isdisjoint(classes):
+            element.extract()
+            continue
+        if "image-reference" in classes:
+            element.unwrap()
+            continue
         if element.get("id") and element.name != "section":
             del element["id"]
         for key, way in (("href", pages), ("src", pictures)):
@@ -172,13 +181,15 @@ def _parts(
     for one in inner:
         head = one.find(["h2", "h3", "h4"], recursive=False)
         name = head.decode_contents().strip() if isinstance(head, Tag) else ""
-        yield from _parts(one, name, page, kept, name if section.find("h1", recursive=False) else above)
+        yield from _parts(
+            one, name, page, kept, name if section.find("h1", recursive=False) else above
+        )
 
 
 class _Reader:
     """Goes through the elements of a section and collects its pieces."""
 
-    def __init__(self, heading: str, address: str, kept: list[str]):
+    def __init__(self, heading: str, address: str, kept: list[str]) -> None:
         self.heading = heading
         self.kept = kept
         self.address = address  # of the section on the page
@@ -289,12 +300,12 @@ def tall(html: str, letters: int = LETTERS) -> int:
 def _formula(reader: _Reader, element: Tag) -> Piece:
     math = element.find("math")
     rows = int(str(math["data-rows"])) if isinstance(math, Tag) else 1
-    high = 80 if element.select_one("[data-high=high]") else 54
+    high = 80 if element.find(True, {"data-high": "high"}) else 54
     return Piece("formula", str(element), high * rows + 24)
 
 
 def _finding(reader: _Reader, element: Tag) -> Piece:
-    for code in element.select(".cell_input, .tp-compared"):
+    for code in element.find_all(class_=["cell_input", "tp-compared"]):
         code.extract()
     return Piece("finding", str(element), tall(element.get_text(), 100) + 40)
 
@@ -303,7 +314,7 @@ def _cell(reader: _Reader, element: Tag) -> Piece | None:
     """What a cell shows, and its code if it is seen on the page and short."""
     source = element.find("div", class_="cell_input", recursive=False)
     output = element.find("div", class_="cell_output", recursive=False)
-    if isinstance(output, Tag) and output.select_one(".tp-explorer, .tp-typed, img"):
+    if isinstance(output, Tag) and _is_drawn(output):
         if isinstance(source, Tag):
             source.extract()
         return Piece("figure", str(element), 560)
@@ -314,13 +325,17 @@ def _cell(reader: _Reader, element: Tag) -> Piece | None:
             return _long_code(source, count, reader)
         height, kept = 26 * count + 30, kept + 1
     if isinstance(output, Tag):
-        rows = len(output.select("tr")) or _lines(output)
-        if rows > (ROWS if output.select_one("tr") else PRINTED):
+        rows = len(output.find_all("tr")) or _lines(output)
+        if rows > (ROWS if output.find("tr") else PRINTED):
             output.extract()
         else:
-            height, kept = height + (34 if output.select_one("tr") else 26) * rows + 30, kept + 1
+            height, kept = height + (34 if output.find("tr") else 26) * rows + 30, kept + 1
     kind = "code" if isinstance(source, Tag) else "table"
     return Piece(kind, str(element), height) if kept else None
+
+
+def _is_drawn(output: Tag) -> bool:
+    return bool(output.find(class_=["tp-explorer", "tp-typed"]) or output.find("img"))
 
 
 def _long_code(source: Tag, count: int, reader: _Reader) -> Piece | None:
@@ -336,10 +351,8 @@ def _long_code(source: Tag, count: int, reader: _Reader) -> Piece | None:
         return None
     pres[0]["data-kept"] = str(len(reader.kept))
     reader.kept.append(f"<pre>{html}</pre>")
-    more = (
-        f'<p class="sl-more"><a href="{reader.address}">The code, {count} lines, on the page</a></p>'
-    )
-    return Piece("code", f'<div class="cell">{source}</div>{more}', 26 * lines + 66)
+    link = f'<a href="{reader.address}">The code, {count} lines, on the page</a>'
+    return Piece("code", f'<div class="cell">{source}</div><p>{link}</p>', 26 * lines + 66)
 
 
 # The first definition of a cell, up to the next line that begins at the margin.
@@ -351,7 +364,7 @@ def _lines(box: Tag) -> int:
 
 
 def _table(reader: _Reader, element: Tag) -> Piece | None:
-    rows = len(element.select("tr"))
+    rows = len(element.find_all("tr"))
     return Piece("table", str(element), 34 * rows + 30) if rows <= ROWS else None
 
 
@@ -372,16 +385,16 @@ def _list(element: Tag, whole: bool) -> Piece:
 
 
 def _exercise(reader: _Reader, element: Tag) -> Piece:
-    title = element.select_one(".admonition-title")
+    title = element.find(class_="admonition-title")
     caption = ""
     if title is not None:
-        number = title.select_one(".caption-number")
+        number = title.find(class_="caption-number")
         count = number.extract().get_text(strip=True) if number else ""
         name = re.sub(r"^\s*\((.*)\)\s*$", r"\1", title.decode_contents(), flags=re.S)
         caption = f"{count} · {name.strip()}"
         title.extract()
-    text = element.select_one("section") or element
-    code = sum(26 * _lines(box) + 30 for box in text.select(".highlight"))
+    text = element.find("section") or element
+    code = sum(26 * _lines(box) + 30 for box in text.find_all(class_="highlight"))
     said = sum(tall(p.get_text()) for p in text.find_all(["p", "li"]))
     return Piece("exercise", text.decode_contents(), said + code, title=caption)
 
@@ -413,7 +426,7 @@ def _question(reader: _Reader, element: Tag) -> Piece | None:
 
 def _note(reader: _Reader, element: Tag) -> None:
     """A note beside the text is for the notes."""
-    reader.prose += [p for p in element.find_all("p", recursive=False)]
+    reader.spoken += map(str, element.find_all("p", recursive=False))
 
 
 def _has(*classes: str) -> Callable[[Tag], bool]:

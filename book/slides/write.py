@@ -112,7 +112,8 @@ def _bar(count: int, page: str) -> str:
     return (
         '<aside class="sl-told" id="sl-told" aria-label="Notes" tabindex="0" hidden></aside>\n'
         '<nav class="sl-bar tp-needs-script" aria-label="Slides">'
-        f'<a class="sl-home" href="index.html">All decks</a><a class="sl-home" href="{page}">Page</a>'
+        f'<a class="sl-home" href="index.html">All decks</a>'
+        f'<a class="sl-home" href="{page}">Page</a>'
         f'<progress max="{count}" value="1" aria-label="Slides shown"></progress>'
         f"{button('back', 'Back')}"
         f'<span class="sl-count" role="status">1 of {count}</span>{button("on", "On")}'
@@ -162,8 +163,8 @@ def _document(title: str, names: dict[str, str], body: str) -> str:
 # ---------------------------------------------------------------- what the decks load
 
 
-def load(out: Path, site: Path, images: Iterable[str]) -> dict[str, str]:
-    """Write the style sheet and the script, copy fonts and pictures; how the first two are called."""
+def load(out: Path, site: Path) -> dict[str, str]:
+    """Write style sheet and script, copy fonts; how the first two are called."""
     static = out / "_static"
     static.mkdir(parents=True, exist_ok=True)
     for old in static.glob("slides-????????.*"):
@@ -177,10 +178,14 @@ def load(out: Path, site: Path, images: Iterable[str]) -> dict[str, str]:
     for font in FONTS:
         shutil.copyfile(site / "_static" / font, static / font)
     shutil.copyfile(site / "_static/favicon.svg", static / "favicon.svg")
-    for image in sorted(set(images)):
+    return names
+
+
+def pictures(out: Path, site: Path, images: Iterable[str]) -> None:
+    """Copy these pictures of the site."""
+    for image in images:
         (out / image).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(site / image, out / image)
-    return names
 
 
 def way(out: Path, site: Path) -> str:

@@ -1,4 +1,4 @@
-"""The decks of slides in a browser: nothing sticks out of any slide, and they turn as they should."""
+"""The decks of slides in a browser: nothing sticks out of a slide, and they turn as they should."""
 
 import functools
 import re
@@ -22,26 +22,31 @@ LOOK = """() => {
   const wrong = [], sizes = [];
   const inside = (e, frame) => {
     const a = e.getBoundingClientRect(), b = frame.getBoundingClientRect();
-    return a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+    const across = a.left >= b.left - 1 && a.right <= b.right + 1;
+    return across && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
   };
+  const low = (e) => e.getBoundingClientRect().bottom, high = (e) => e.getBoundingClientRect().top;
+  const outer = ".sl-head, .sl-over, h2, .sl-before > *, .sl-after > *, .sl-show";
+  const inner = ".sl-fit, .sl-fit > *, .tp-panel, img, table, math[display]";
   const moves = ".math-display, pre, .tp-table, .cell_output, .text_html, .tp-scrolled";
   slides.forEach((slide, i) => {
+    const tell = (e, what) => wrong.push(`${i + 1}: ${e.className || e.localName} ${what}`);
+    const one = (selector) => slide.querySelector(selector);
     show(i);
     for (const step of slide.querySelectorAll(".sl-step")) step.open = true;
-    const page = slide.querySelector(".sl-page"), frame = slide.querySelector(".sl-show");
-    const parts = slide.querySelectorAll(".sl-head, .sl-over, h2, .sl-before > *, .sl-after > *, .sl-show");
-    for (const e of parts) if (!inside(e, page)) wrong.push(`${i + 1}: ${e.className || e.localName} leaves the slide`);
-    const [before, after] = [".sl-before", ".sl-after"].map((name) => slide.querySelector(name));
-    const low = (e) => e.getBoundingClientRect().bottom, high = (e) => e.getBoundingClientRect().top;
-    if (before && after && low(before) > high(after) + 1) wrong.push(`${i + 1}: the texts meet`);
+    const page = one(".sl-page"), frame = one(".sl-show");
+    for (const e of slide.querySelectorAll(outer)) if (!inside(e, page)) tell(e, "sticks out");
+    const before = one(".sl-before"), after = one(".sl-after");
+    if (before && after && low(before) > high(after) + 1) tell(before, "meets the other text");
     if (!frame) return;
-    if (before && !page.matches(".sl-side") && low(before) > high(frame) + 1) wrong.push(`${i + 1}: text over the picture`);
-    for (const e of frame.querySelectorAll(".sl-fit, .sl-fit > *, .tp-panel, img, table, math[display]")) {
+    const above = before && !page.matches(".sl-side");
+    if (above && low(before) > high(frame) + 1) tell(before, "meets the picture");
+    for (const e of frame.querySelectorAll(inner)) {
       if (!e.checkVisibility() || e.closest(".tp-scrolled")) continue;
-      if (!inside(e, frame)) wrong.push(`${i + 1}: ${e.className || e.localName} is cut off`);
+      if (!inside(e, frame)) tell(e, "is cut off");
     }
     for (const e of frame.querySelectorAll(moves)) {
-      if (e.scrollWidth > e.clientWidth + 1) wrong.push(`${i + 1}: ${e.className || e.localName} has to be moved sideways`);
+      if (e.scrollWidth > e.clientWidth + 1) tell(e, "has to be moved sideways");
     }
     sizes.push([Number(slide.dataset.size), i + 1, slide.dataset.kind]);
     for (const step of slide.querySelectorAll(".sl-step")) step.open = false;
@@ -65,9 +70,9 @@ def shown(browser, decks):
     context = one.context(viewport=WINDOW, color_scheme="light", offline=True)
     page = one.open("file:index.html", context=context)
 
-    def turn(name, hash=""):
+    def turn(name, place=""):
         page.goto("about:blank")
-        page.goto(one.url(f"file:{name}.html") + hash)
+        page.goto(one.url(f"file:{name}.html") + place)
         page.evaluate("globalThis.bookSlides?.ready")
         return page
 
@@ -85,7 +90,7 @@ def test_nothing_sticks_out_of_a_slide(shown, name, record_property):
     seen = shown(name).evaluate(LOOK)
     assert seen["wrong"] == []
     assert 25 <= seen["count"] <= 70
-    # A picture taller than it is wide is made smaller; the words of an explorer are not (slides.css).
+    # A tall picture is made smaller; the words of an explorer are not (slides.css).
     least = {"figure": 0.45, "title": 0.45}
     small = [(k, number) for k, number, kind in seen["sizes"] if k < least.get(kind, 0.6)]
     record_property("smallest", min(seen["sizes"]))
@@ -260,7 +265,9 @@ def test_every_link_leads_somewhere(decks, built):
     dead, seen = [], Counter()
     for path in sorted(decks.glob("*.html")):
         text = path.read_text(encoding="utf-8")
-        for link in map(unescape, re.findall(r'<(?:a|img|link|script)\b[^>]*?\s(?:href|src)="([^"]+)"', text)):
+        for link in map(
+            unescape, re.findall(r'<(?:a|img|link|script)\b[^>]*?\s(?:href|src)="([^"]+)"', text)
+        ):
             parts = urlsplit(link)
             if parts.scheme:
                 assert parts.scheme == "https", link
