@@ -11,7 +11,7 @@ from book.slides.source import Chapter, Part, Piece, tall
 # How much stands on a slide, as `source` estimates heights: they are rather too large.
 ROOM = 620
 # What a picture leaves for others: nothing taller stands with it.
-BESIDE = 150
+BESIDE = 170
 SUBHEAD = 44
 
 
@@ -68,6 +68,8 @@ class _Packer:
         """The slide that is begun is finished."""
         if not self.waiting:
             return
+        if self._joins():
+            return
         parts = {part.anchor for part, _ in self.waiting}
         first, begun = self.waiting[0][0], ""
         body, notes = "", []
@@ -81,6 +83,19 @@ class _Packer:
         kind = "question" if self.waiting[0][1].kind == "question" else "text"
         self.made.append(Slide(kind, heading, first.anchor, self.above, body=body, notes=notes))
         self.waiting, self.used = [], 0
+
+    def _joins(self) -> bool:
+        """A short finding that is alone joins the picture before it, if that has none."""
+        (part, piece), *more = self.waiting
+        last = self.made[-1] if self.made else None
+        if more or piece.kind != "finding" or piece.height > BESIDE or last is None:
+            return False
+        if last.kind != "figure" or last.anchor != part.anchor or "tag_finding" in last.after:
+            return False
+        last.after = piece.html
+        last.notes = [*last.notes, *piece.notes]
+        self.waiting, self.used = [], 0
+        return True
 
     def picture(self, part: Part, piece: Piece, finding: Piece | None) -> None:
         """A slide of its own, with what the picture shows."""

@@ -14,7 +14,7 @@
 
   // ---- sizes: how much larger or smaller than on the page things are drawn
   const SIZES = Array.from({ length: 29 }, (_, i) => (35 + 5 * i) / 100);
-  const LARGEST = { title: 1.6, figure: 1.75, text: 1.2, exercise: 1.2, question: 1 };
+  const LARGEST = { title: 1.6, figure: 1.75, text: 1.3, exercise: 1.2, question: 1 };
   const MOVED = ".math-display, pre, .tp-code, .tp-table, .cell_output, .text_html, .tp-scrolled";
 
   // The largest size at which all of it is in its frame, as the slide is laid out now; of some that

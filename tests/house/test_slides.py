@@ -13,7 +13,7 @@ from book.slides.sentences import sentences
 ARTICLE = """<html><body><main><article class="tp-article">
 <p class="tp-eyebrow">The parts <b>Chapter 5</b></p>
 <section id="top"><h1>Weights<a class="headerlink" href="#top">#</a></h1>
-<details class="tp-fold tp-opening"><summary>Goals</summary><ul><li>Goal.</li></ul></details>
+<details class="tp-opening"><summary>Goals</summary><ul><li>Goal.</li></ul></details>
 <p>The promise of <a href="03_softmax.html#x">it</a>.</p>
 <p>Drag it.</p>
 <div class="cell tag_hide-input"><div class="cell_output"><div class="tp-explorer"><p>E</p>
@@ -23,7 +23,7 @@ ARTICLE = """<html><body><main><article class="tp-article">
 </section></article></main>
 <script type="application/json" class="tp-symbols">[]</script></body></html>
 """
-CODE = '<div class="cell"><div class="cell_input"><div class="highlight"><pre>{}</pre></div></div></div>'
+CODE = '<div class="cell"><div class="cell_input"><pre>{}</pre></div></div>'
 
 
 def chapter(tmp_path, *sections, article=ARTICLE):
