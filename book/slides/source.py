@@ -351,8 +351,11 @@ def _long_code(source: Tag, count: int, reader: _Reader) -> Piece | None:
         return None
     pres[0]["data-kept"] = str(len(reader.kept))
     reader.kept.append(f"<pre>{html}</pre>")
-    link = f'<a href="{reader.address}">The code, {count} lines, on the page</a>'
-    return Piece("code", f'<div class="cell">{source}</div><p>{link}</p>', 26 * lines + 66)
+    return Piece("code", f'<div class="cell">{source}</div>{_link(reader, count)}', 26 * lines + 66)
+
+
+def _link(reader: _Reader, count: int) -> str:
+    return f'<p><a href="{reader.address}">The code, {count} lines, on the page</a></p>'
 
 
 # The first definition of a cell, up to the next line that begins at the margin.
@@ -408,6 +411,9 @@ def _stub(reader: _Reader, element: Tag) -> None:
     if count <= CODE:
         piece.html += str(source)
         piece.height += 26 * count + 40
+    else:
+        piece.html += _link(reader, count)
+        piece.height += 40
 
 
 def _question(reader: _Reader, element: Tag) -> Piece | None:

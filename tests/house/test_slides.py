@@ -131,6 +131,10 @@ def test_an_exercise_has_its_hints_and_never_its_solution(tmp_path):
     kept = chapter(tmp_path, section("Now you", exercise))
     _, slide = compose.slides(kept)
     text = write.deck(kept, [slide], {"style": "s.css", "script": "s.js"}, "../html/")
+    assert "The code, 11 lines, on the page" not in text
+    long = exercise.replace("mine = None", "mine = None\n" * 11)
+    _, slide = compose.slides(chapter(tmp_path, section("Now you", long)))
+    assert "The code, 11 lines, on the page" in slide.body
     assert slide.heading == "Exercise 3 · Count them"
     assert "mine = None" in text
     assert "Try it." in text

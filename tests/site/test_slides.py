@@ -228,6 +228,18 @@ def test_a_slide_is_a_sheet(shown, tmp_path):
     count = page.locator(".sl").count()
     page.emulate_media(media="print")
     (tmp_path / "deck.pdf").write_bytes(page.pdf(prefer_css_page_size=True))
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert (
+        page.evaluate("""() => bookSlides.slides.filter((slide) => {
+      const sheet = slide.getBoundingClientRect(), text = slide.querySelector(".sl-foot");
+      const drawn = [...slide.querySelectorAll(".tp-drawing, img")];
+      const shown = !drawn.length || drawn.some((e) => e.checkVisibility());
+      const answered = [...slide.querySelectorAll(".sl-step")].every((step) => step.open);
+      return !shown || !answered || text.getBoundingClientRect().bottom > sheet.bottom;
+    }).map((slide) => slide.id)""")
+        == []
+    )
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.emulate_media(media="screen")
     with pikepdf.open(tmp_path / "deck.pdf") as paper:
         assert len(paper.pages) == count
