@@ -15,5 +15,11 @@ The text of a slide is chosen by where it stands in the chapter:
 - where a section begins: its first sentence;
 - of a list the first sentence of each entry.
 
-All of the prose is in the notes of the slides.
+All of the prose is in the notes of the slides. A short finding stands with the picture before it.
+Code is at most ten lines: of longer code the first definition, if that is short, and a link.
+
+Why not reveal.js, through nbconvert: its slides are whole cells that an author marks one by one, so
+a slide would hold all of a text cell, and the folds, facts and numbers of the equations, which the
+site makes, would be missing; MathJax would typeset the formulas, and like reveal.js itself it comes
+from another host. From the page the MathML, the explorers and their script are just taken along.
 """

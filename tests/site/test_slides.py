@@ -98,7 +98,7 @@ def test_nothing_sticks_out_of_a_slide(shown, name, record_property):
 
 
 def test_what_sticks_out_is_found(shown):
-    page = shown("05_attention", "#4")
+    page = shown("22_families", "#4")
     page.evaluate("""() => {
       const { slides } = bookSlides;
       const line = document.createElement("p");
@@ -177,7 +177,7 @@ def test_a_question_comes_before_its_answer(shown):
 
 
 def test_hints_notes_and_all_slides(shown):
-    page = shown("05_attention")
+    page = shown("22_families")
     number = page.evaluate("bookSlides.slides.findIndex((s) => s.matches('.sl-is-exercise')) + 1")
     page.goto(page.url.split("#")[0] + f"#{number}")
     assert slide(page).locator("details[open]").count() == 0
@@ -200,7 +200,7 @@ def test_hints_notes_and_all_slides(shown):
 def test_a_finger_turns_the_slides_of_a_phone(browser, decks):
     one = Visitor(browser, "", decks)
     size = {"width": 390, "height": 760}
-    page = one.open("file:08_normalization.html", viewport=size, has_touch=True, is_mobile=True)
+    page = one.open("file:22_families.html", viewport=size, has_touch=True, is_mobile=True)
     count = page.locator(".sl").count()
     page.evaluate("""() => {
       const head = document.querySelector(".sl-now .sl-head");
@@ -252,7 +252,7 @@ def test_there_are_no_barriers(browser, decks):
     context = one.context(viewport=WINDOW, color_scheme="light")
     page = one.open("file:index.html", context=context)
     assert complaints(page, Counter()) == []
-    page = one.open("file:24_recurrence.html", context=context)
+    page = one.open("file:22_families.html", context=context)
     kinds = page.evaluate("bookSlides.slides.map((s) => s.dataset.kind)")
     known: Counter[str] = Counter()
     for kind in ("title", "text", "exercise", "question"):
