@@ -295,3 +295,31 @@ def test_every_link_leads_somewhere(decks, built):
                 dead.append(f"{path.name}: {link}")
     assert dead == []
     assert min(seen[kind] for kind in (".html", ".png", ".css", ".js")) >= 24
+
+
+# What every deck has of its page: the numbers of equations, the titles of explorers, the exercises,
+# the findings and the questions.
+SHOWN = {
+    "equations": r'<span class="eqno">(\(\d+\))',
+    "explorers": r'<div class="tp-(?:explorer|typed)\b[^>]*>\s*<p class="tp-title">(.*?)</p>',
+    "exercises": r"(Exercise \d+)",
+    "findings": r"<strong>Finding\.</strong>\s*(.{40})",
+    "pictures": r'<img\b[^>]*\bsrc="(?:\.\./)?(_images/[^"]+)"',
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_deck_has_what_the_page_shows_and_no_solution(decks, built, name):
+    page = (built / f"notebooks/{name}.html").read_text(encoding="utf-8").partition("<article")[2]
+    deck = (decks / f"{name}.html").read_text(encoding="utf-8")
+    further = r'<section[^>]*\bid="further".*?(?=<section[^>]*\bid="questions-)'
+    page = re.sub(further, "", page, flags=re.S)
+    for what, pattern in SHOWN.items():
+        there, shown = (set(map(unescape, re.findall(pattern, t, re.S))) for t in (page, deck))
+        assert there, f"the page has no {what}: the test is empty"
+        assert there <= shown, what
+    asked = page.partition('id="questions-you-may-be-asked"')[2].partition("<section")[0]
+    assert deck.count('class="sl-step"') == asked.count("<summary>") > 4
+    assert "tag_solution" in page
+    assert "tag_solution" not in deck
+    assert "Solution to Exercise" not in deck
