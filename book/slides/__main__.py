@@ -31,7 +31,8 @@ def make(out: Path, site: Path, only: Sequence[str] = ()) -> list[write.Deck]:
 
     Raises:
         FileNotFoundError: if the site has no page of a chapter.
-        ValueError: if a page was not built from the notebook as it is now, or `only` names none.
+        ValueError: if a page was not built from the notebook as it is now, if `only` names no
+            chapter, or `out` is the site itself.
     """
     known = {path.stem: path for path in chapters()}
     if strange := sorted(set(only) - set(known)):
@@ -43,6 +44,8 @@ def make(out: Path, site: Path, only: Sequence[str] = ()) -> list[write.Deck]:
             raise FileNotFoundError(f"{page.stem}.html is not in {site}: run `make book` first")
         if built.read_bytes() != known[page.stem].read_bytes():
             raise ValueError(f"the site holds another {page.stem}: run `make book` first")
+    if out.resolve() == site.resolve():
+        raise ValueError(f"{out} is the site itself: the decks need a folder of their own")
     pages = write.way(out, site)
     with ProcessPoolExecutor() as workers:
         made = list(workers.map(partial(one_deck, pages=pages), wanted))

@@ -269,6 +269,11 @@ def test_there_are_no_barriers(browser, decks):
     one.close()
 
 
+def test_the_site_itself_is_not_overwritten(built):
+    with pytest.raises(ValueError, match="is the site itself"):
+        make(built, built)
+
+
 def test_every_link_leads_somewhere(decks, built):
     @functools.cache
     def anchors(path):
