@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab pdf epub cards check test mutants bench model portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub cards slides check test mutants bench model portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -68,6 +68,11 @@ epub: $(VENV)/paper book ## the whole book as one EPUB, checked
 
 cards: $(VENV)/book ## the questions of the chapters as cards for Anki
 	$(BIN)/python -m book.questions _build/transformer-parts-cards.txt
+
+# From the site as it is built; without one it is built first.
+slides: $(VENV)/book ## a deck of slides for each chapter, in _build/slides
+	@test -f _build/html/index.html || $(MAKE) book
+	$(BIN)/python -m book.slides _build/slides
 
 # ---- writing
 

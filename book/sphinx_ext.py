@@ -45,13 +45,15 @@ from book import (
     xray,
     you_are_here,
 )
-from book.chapters import ROOT, topic
+from book.chapters import ROOT, chapters, topic
 from book.mathml import well_drawn
 from book.theme.finish import Book, address_of
 
 logger = logging.getLogger(__name__)
 # The whole book as one file (`make pdf`, `make epub`); publish.yml puts them beside the pages.
 TAKE_AWAY = ("transformer-parts.pdf", "transformer-parts.epub")
+# So it does with the slides, a deck for each chapter.
+DECKS = ("slides/index.html", *(f"slides/{path.stem}.html" for path in chapters()))
 SUMMARY = (
     "An interactive book: every part of a Transformer derived, checked by machine, built in torch,"
     " compared with the official operators, and explored without a kernel."
@@ -202,6 +204,13 @@ def _take_away() -> str:
     return f" As one file: {', '.join(links)}."
 
 
+def _slides() -> str:
+    """A link to the slides, for a site beside which they will be put."""
+    if not os.environ.get("BOOK_TAKE_AWAY"):
+        return ""
+    return f' They are <a href="../../{DECKS[0]}">published with the book</a>.'
+
+
 _MADE = {
     "checked": checked.as_markdown,
     "checked-short": checked.in_two_sentences,
@@ -213,6 +222,7 @@ _MADE = {
     "names": names.as_markdown,
     "questions": questions.as_markdown,
     "quiz": quiz.as_markdown,
+    "slides": _slides,
     "symbols": symbol_pages.as_markdown,
     "take-away": _take_away,
     "xray": xray.as_markdown,
@@ -386,7 +396,7 @@ def _page_problems(page: _Page) -> Iterator[str]:
 
 
 def _link_problems(path: Path, page: _Page, pages: dict[Path, _Page], out: Path) -> Iterator[str]:
-    promised = {out / name for name in TAKE_AWAY if os.environ.get("BOOK_TAKE_AWAY")}
+    promised = {out / name for name in (*TAKE_AWAY, *DECKS) if os.environ.get("BOOK_TAKE_AWAY")}
     for link in page.links:
         parts = urlsplit(link)
         if parts.scheme or parts.netloc:

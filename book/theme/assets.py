@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -49,16 +50,26 @@ _SEARCH_REPAIRS = (
 
 @cache
 def style() -> str:
-    """The style sheet: ours, without comments and blanks, and the heights of the sections."""
-    css = "\n".join(path.read_text(encoding="utf-8") for path in STYLES) + rules()
+    """The style sheet: ours, and the heights of the sections."""
+    return joined_style(STYLES, rules())
+
+
+def joined_style(files: Iterable[Path], more: str = "") -> str:
+    """Style sheets as one, without comments and blanks."""
+    css = "\n".join(path.read_text(encoding="utf-8") for path in files) + more
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.S)
     return re.sub(r"\s*([{};])\s*", r"\1", re.sub(r"\s+", " ", css)).replace(";}", "}").strip()
 
 
 def script() -> str:
-    """The script: ours, without indents and lines of comment; no string runs over several lines."""
+    """The script: ours."""
+    return joined_script(SCRIPTS)
+
+
+def joined_script(files: Iterable[Path]) -> str:
+    """Scripts as one, without indents and lines of comment; no string runs over several lines."""
     lines: list[str] = []
-    for path in SCRIPTS:
+    for path in files:
         lines += [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     return "\n".join(line for line in lines if line and not line.startswith("//"))
 

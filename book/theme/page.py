@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from html import unescape
@@ -123,11 +124,18 @@ def tools(page: str, body: str) -> str:
     return (
         f'<p class="tp-tools"><span><span class="tp-long">Reading time </span>{minutes} minutes'
         f'</span> <a href="../_sources/{page}.ipynb" download><span class="tp-long">Download this '
-        'notebook</span><span class="tp-short">Notebook</span></a> '
+        f'notebook</span><span class="tp-short">Notebook</span></a>{_slides(page)} '
         '<span class="tp-long tp-needs-script"><button type="button" data-do="print">Print</button>'
         ' <label><input type="checkbox" id="tp-with-solutions" checked> with solutions</label>'
         "</span></p>\n"
     )
+
+
+def _slides(page: str) -> str:
+    """A link to the deck of a chapter, on a site beside which publish.yml puts it."""
+    address = f"../slides/{page.removeprefix('notebooks/')}.html"
+    link = f' <a class="tp-long" href="{address}">Slides</a>'
+    return link if os.environ.get("BOOK_TAKE_AWAY") else ""
 
 
 def described(page: str, title: str, body: str, book: finish.Book) -> dict[str, Any]:

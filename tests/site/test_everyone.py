@@ -210,8 +210,9 @@ def test_a_chapter_prints_with_its_solutions_or_without(visitor, wanted):
     others = page.locator(
         "article details:not(.solution, .tp-witness, .tp-docstring, .tp-drawing, .tp-setup)"
     )
-    for gone in page.locator("article :is(.tp-drawing, .tp-setup)").all():
+    for gone in page.locator("article details:is(.tp-drawing, .tp-setup)").all():
         assert not gone.is_visible()
+    assert page.locator("svg.tp-drawing").first.is_visible()
     assert others.evaluate_all("(all) => all.every((e) => e.open || e.closest('.solution'))")
     for gone in (".tp-bar", ".tp-contents", ".tp-tools", ".tp-turn", ".tp-footer"):
         assert not page.locator(gone).first.is_visible(), gone

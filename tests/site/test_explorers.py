@@ -304,6 +304,8 @@ def test_play_runs_on_only_for_readers_who_did_not_ask_for_less_motion(visitor, 
 
 
 DRAWN = "(all) => all.map((e) => e.querySelectorAll('.tp-drawing').length)"
+SEEN = """(all) => all.map((e) =>
+  [...e.querySelectorAll('.tp-drawing')].some((d) => d.checkVisibility()))"""
 LIVE = "(all) => all.map((e) => e.matches('.tp-live'))"
 
 
@@ -318,6 +320,7 @@ def test_paper_shows_every_explorer_in_its_first_state_and_without_controls(open
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     explorers = page.locator(".tp-explorer")
     assert explorers.evaluate_all(DRAWN) == [len(spec["panels"]) for spec in BOOK[name]]
+    assert all(explorers.evaluate_all(SEEN))
     for shown, part in ((True, ".tp-sentence"), (False, ".tp-controls")):
         parts = page.locator(f".tp-explorer {part}")
         seen = parts.evaluate_all("(all) => all.map((e) => e.checkVisibility())")
