@@ -98,7 +98,7 @@ def answers(next_word: NextWord, some: Sequence[Place]) -> Iterator[tuple[Place,
 
 
 def _asked(next_word: NextWord, ids: Tensor, length: int) -> Tensor:
-    where = f"next_word on {len(ids)} rows of {length} words"
+    where = f"`next_word` on {len(ids)} rows of {length} words"
     wanted = len(ids), len(VOCABULARY)
     try:
         logits = next_word(ids.clone())
@@ -201,7 +201,7 @@ def previous_of(attention: Callable[..., Any], ids: Tensor) -> Tensor:
     found = _weights(attention, ids)
     if found.dim() != 5 or found.shape[1] != b or tuple(found.shape[3:]) != (t, t):
         raise HandedInError(
-            f"attention gave the shape {tuple(found.shape)}; "
+            f"`attention` gave the shape {tuple(found.shape)}; "
             f"(layers, {b}, heads, {t}, {t}) was asked for"
         )
     if not torch.allclose(found.sum(-1), torch.ones((), dtype=found.dtype), atol=1e-3):
@@ -226,10 +226,10 @@ def _weights(attention: Callable[..., Any], ids: Tensor) -> Tensor:
         raise
     except Exception as error:
         raise HandedInError(
-            f"attention raised {type(error).__name__}: {str(error)[:300]}"
+            f"`attention` raised {type(error).__name__}: {str(error)[:300]}"
         ) from error
     if not isinstance(found, Tensor) or not found.is_floating_point():
-        raise HandedInError("attention gave no tensor of floating-point numbers")
+        raise HandedInError("`attention` gave no tensor of floating-point numbers")
     if not found.isfinite().all():
-        raise HandedInError("attention gave weights that are not finite")
+        raise HandedInError("`attention` gave weights that are not finite")
     return found.detach().double()

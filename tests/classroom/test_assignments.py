@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {p.stem: p for p in sorted((ROOT / "notebooks/assignments").glob("*/*.ipynb"))}
 QUESTIONS = questions()
 MEMORY = [n for n in SOURCES if n.startswith("memory-")]
-# These two ask for no function that an oracle knows; tests/classroom/test_capstone.py has the other.
+# They ask for no function that an oracle knows; `test_capstone.py` tests the second one.
 ODD = ("quiz", "capstone")
 OWN = [n for n in SOURCES if n not in MEMORY and n not in ODD]
 SANDBOX = [] if shutil.which("bwrap") else ["--unsafe-no-sandbox"]

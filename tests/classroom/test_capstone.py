@@ -1,4 +1,4 @@
-"""The capstone: weights that are safe to read, shelves that are measured, and what is not enough."""
+"""The capstone: weights that are safe to read, measured shelves, and what is not enough."""
 
 import base64
 import functools
@@ -309,7 +309,7 @@ def test_what_are_no_weights_is_told(kind):
         (opened(control=(0, 2)), "got (0, 2)"),
         (opened(control=(True, 0)), "must be a pair"),
         (opened(control_loss="1.1"), "'control_loss' must be a number, got str"),
-        (lambda: 1 / 0, "opened raised ZeroDivisionError"),
+        (lambda: 1 / 0, "`opened` raised ZeroDivisionError"),
     ],
 )
 def test_what_is_no_finding_is_told(said, says):

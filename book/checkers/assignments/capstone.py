@@ -125,7 +125,7 @@ def require_opening(
             raise
         except Exception as error:
             raise HandedInError(
-                f"next_word with a head taken out raised {type(error).__name__}: {str(error)[:300]}"
+                f"`next_word` with a head taken out raised {type(error).__name__}: {str(error)[:300]}"
             ) from error
 
     *found, plain = _measured(losses)
@@ -145,10 +145,12 @@ def _opened(opened: Callable[[], Any], heads: tuple[int, ...]) -> Mapping[str, A
     except NotImplementedError:
         raise
     except Exception as error:
-        raise HandedInError(f"opened raised {type(error).__name__}: {str(error)[:300]}") from error
+        raise HandedInError(
+            f"`opened` raised {type(error).__name__}: {str(error)[:300]}"
+        ) from error
     wanted = ("previous", "control", "previous_loss", "control_loss")
     if not isinstance(said, dict) or any(name not in said for name in wanted):
-        raise HandedInError(f"opened must give a dictionary with {', '.join(wanted)}")
+        raise HandedInError(f"`opened` must give a dictionary with {', '.join(wanted)}")
     found: dict[str, Any] = {}
     for name in ("previous", "control"):
         one = said[name]
