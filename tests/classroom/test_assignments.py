@@ -560,6 +560,9 @@ MISTAKES = {
         "the length before the chunk",
     ),
     "quiz": ("answers", '"softmax-row": False', '"softmax-row": True', "The statement is false."),
+    "recurrence": (
+        "chats-that-fit", "(rollback + 1) * heads", "heads", "one table though tokens may be refused",
+    ),
     "rope-and-long-context": ("training-length", "math.ceil(", "math.floor(", "rounded down"),
     "tensors-and-softmax": (
         "running-logsumexp", "return torch.log(total)",

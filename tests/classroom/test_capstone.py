@@ -320,4 +320,4 @@ def test_a_loss_that_cannot_be_measured_is_told():
     def broken(next_word, without=None):
         raise TypeError("next_word() got an unexpected keyword argument 'without'")
 
-    assert "taken out raised TypeError" in refused(opening, None, None, broken)
+    assert "without a head raised TypeError" in refused(opening, None, None, broken)

@@ -125,7 +125,7 @@ def require_opening(
             raise
         except Exception as error:
             raise HandedInError(
-                f"`next_word` with a head taken out raised {type(error).__name__}: {str(error)[:300]}"
+                f"`next_word` without a head raised {type(error).__name__}: {str(error)[:300]}"
             ) from error
 
     *found, plain = _measured(losses)
