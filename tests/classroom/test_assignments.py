@@ -532,6 +532,9 @@ MISTAKES = {
         "texts-that-fit", "max(num_kv_heads // devices, 1)", "num_kv_heads",
         "every device holds all heads",
     ),
+    "looking-inside": (
+        "lens-surprise", "stream / size * gain", "stream * gain", "no norm",
+    ),
     "memory-foundations": (
         "softmax-backward", "weighted - p * weighted.sum(dim, keepdim=True)", "weighted",
         "mean under p not subtracted",
@@ -561,7 +564,8 @@ MISTAKES = {
     ),
     "quiz": ("answers", '"softmax-row": False', '"softmax-row": True', "The statement is false."),
     "recurrence": (
-        "chats-that-fit", "(rollback + 1) * heads", "heads", "one table though tokens may be refused",
+        "chats-that-fit", "(rollback + 1) * heads", "heads",
+        "one table though tokens may be refused",
     ),
     "rope-and-long-context": ("training-length", "math.ceil(", "math.floor(", "rounded down"),
     "tensors-and-softmax": (
