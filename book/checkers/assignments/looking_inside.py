@@ -33,7 +33,7 @@ def _mean_ablated(outputs: Tensor, words: Tensor) -> Tensor:
 @in_parts
 def _ablated_with(
     alike: Callable[[Tensor, Tensor], Tensor] = lambda a, b: a == b,
-    away: Callable[[Tensor, Tensor, int], Tensor] = lambda story, place, i: story != story[i],
+    away: Callable[[Tensor, int], Tensor] = lambda story, i: story != story[i],
     rest: Callable[[Tensor, Tensor, Tensor], Tensor] = (
         lambda flat, others, story: flat[others].mean(0)
     ),
@@ -44,10 +44,9 @@ def _ablated_with(
         n, t, d = outputs.shape
         flat, named = outputs.reshape(-1, d), key(words).flatten()
         story = torch.arange(n).repeat_interleave(t)
-        place = torch.arange(n * t)
         rows = []
         for i in range(n * t):
-            others = away(story, place, i)
+            others = away(story, i)
             chosen = others & alike(named, named[i])
             rows.append(pool(flat[chosen]) if chosen.any() else rest(flat, others, story))
         return torch.stack(rows).reshape(outputs.shape)
@@ -92,12 +91,12 @@ _ABLATED = Exercise(
         WrongAnswer(
             "the own story in the mean",
             "The mean over the own story tells of what is to be taken out. Use other stories.",
-            _ablated_with(away=lambda story, place, i: story == story),
+            _ablated_with(away=lambda story, i: story == story),
         ),
         WrongAnswer(
             "only the place itself left out",
             "Other places of the same story saw the same beginning: leave out the whole story.",
-            _ablated_with(away=lambda story, place, i: torch.arange(len(story)) != i),
+            _ablated_with(away=lambda story, i: torch.arange(len(story)) != i),
         ),
         WrongAnswer(
             "the next word",
