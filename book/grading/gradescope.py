@@ -63,6 +63,8 @@ def pack(source: Path, out: Path) -> int:
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".py", ".yml") and "__pycache__" not in path.parts:
                 files[f"repository/{path.relative_to(ROOT).as_posix()}"] = path.read_bytes()
+    # What is known of the book's own model, beside which the capstone is measured.
+    files["repository/model/made.json"] = (ROOT / "model/made.json").read_bytes()
     files[f"assignment/{work.name}.ipynb"] = source.read_bytes()
     try:
         wanted = [f"{name}=={importlib.metadata.version(name)}" for name in NEEDED]

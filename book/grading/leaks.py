@@ -111,7 +111,9 @@ def _split(cell: notebooks.Cell) -> tuple[list[str], list[str]]:
         (notebooks.BEGIN_SCHEME, notebooks.END_SCHEME),
     ):
         secret += [line.strip() for _, line in notebooks.inside(cell.source, begin, end)]
-    if cell.kind in ("solution", "manual") and notebooks.BEGIN_SOLUTION not in cell.source:
+    # A cell that is released whole but for its mark scheme is a question; others are answers.
+    parted = notebooks.BEGIN_SOLUTION in cell.source or notebooks.BEGIN_SCHEME in cell.source
+    if cell.kind in ("solution", "manual") and not parted:
         secret = [line.strip() for line in cell.source.split("\n")]
     hidden = set(secret)
     return secret, [s for line in cell.source.split("\n") if (s := line.strip()) not in hidden]

@@ -117,6 +117,8 @@ def hours_of_assignment(name):
     """What an assignment says about its time."""
     cells = read(ROOT / f"notebooks/assignments/{name}/{name}.ipynb").cells
     opening = "\n".join(c.source for c in cells[:2])
+    if found := re.search(r"about (\d+) hours", opening):
+        return int(found[1])
     if found := re.search(r"(\d+) minutes", opening):
         return int(found[1]) / 60
     words = {"two": 2, "three": 3, "two and a half": 2.5}
@@ -153,6 +155,14 @@ def test_the_work_of_a_week_is_that_of_its_chapters_and_its_assignments():
     mean, most = (words[round(n) - 5] for n in (sum(sums) / len(sums), max(sums)))
     assert f"about {mean} hours of own work a week, {most} in the last" in GUIDE
     assert max(sums) == sums[-1]
+
+
+def test_the_work_of_the_second_half_is_that_of_its_chapters_and_its_assignments():
+    for _, read_in_it, _, assignments, work in rows_of("Six weeks more", 5):
+        reading = sum(hours(n) for n in re.findall(r"\d+", read_in_it))
+        assigned = sum(map(hours_of_assignment, re.findall(r"`([a-z-]+)`", assignments)))
+        told = [rounded(n) for n in (reading, assigned) if n]
+        assert work == " + ".join(told), read_in_it
 
 
 def hours_of_two(number, titles):
