@@ -59,7 +59,7 @@ HYBRIDS: dict[str, dict] = {
     "qwen3_5_text": {**DELTA, **MIXED},
     "qwen3_5_moe_text": {**DELTA, **MIXED, **SHARED},
     # Their files hold convolutions cut in three equal parts, so keys and values are as wide here;
-    # `test_hybrids_hugging_face.py` tries other widths.
+    # `test_families_hybrids_hugging_face.py` tries other widths.
     "olmo_hybrid": {**DELTA, "linear_num_key_heads": 4, "linear_value_head_dim": 6, **MIXED,
                     "attention_bias": True,
                     "rope_parameters": {"rope_type": "default", "rope_theta": None}},
@@ -85,7 +85,7 @@ NEEDED_BY_HYBRIDS: dict[str, dict] = {
     "lfm2": {"full_attn_idxs": [2, 5]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 4, "num_experts_per_tok": 4},
 }
-# Lines for the keys of older files, which `test_hybrids.py` tries.
+# Lines for the keys of older files, which `test_families_hybrids.py` tries.
 OLD_KEYS_OF_HYBRIDS: dict[str, set[str]] = {
     "bamba": {"rotary"},
     "lfm2": {"keys.intermediate_size", "keys.tie_word_embeddings"},

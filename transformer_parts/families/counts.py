@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from transformer_parts.families.mixers import mixer_sizes
+from transformer_parts.families.mixers import _mixer_sizes
 from transformer_parts.families.model import FamilyDecoder
 from transformer_parts.families.plan import Plan
 
@@ -79,7 +79,7 @@ def _recurrent(plan: Plan) -> list[tuple[int, int]]:
     for layer in plan.layers:
         sizes = next((s for mixer, s in known if _same(mixer, layer.mixer)), None)
         if sizes is None:
-            sizes = mixer_sizes(plan.d_model, layer)
+            sizes = _mixer_sizes(plan.d_model, layer)
             known.append((layer.mixer, sizes))
         found.append(sizes)
     return found

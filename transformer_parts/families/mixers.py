@@ -27,17 +27,11 @@ from transformer_parts.recurrence import (
 
 __all__ = [
     "MIXERS",
-    "ConvState",
-    "FamilyMamba2",
     "LayerLightning",
     "SelectiveStateSpace",
     "ShortConvolution",
     "SplitDeltaNet",
     "StateCache",
-    "mix",
-    "mixer",
-    "mixer_sizes",
-    "new_layer_cache",
 ]
 
 # From notebooks/22_families.ipynb#what-is-not-there
@@ -45,7 +39,7 @@ __all__ = [
 # --- What a family adds to the parts of chapter 24 ------------------------------------
 
 
-class FamilyMamba2(Mamba2):
+class _FamilyMamba2(Mamba2):
     """Mamba-2 with what hybrid models add: biases, factors, limits, another norm.
 
     Args:
@@ -238,7 +232,7 @@ class LayerLightning(LightningAttention):
 # --- Layers that no chapter needed ----------------------------------------------------
 
 
-class ConvState(NamedTuple):
+class _ConvState(NamedTuple):
     """What a short convolution keeps: its last inputs, (B, kernel - 1, d_model)."""
 
     conv: Tensor
@@ -264,14 +258,14 @@ class ShortConvolution(nn.Module):
         self.out_proj = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(
-        self, x: Tensor, state: ConvState | None = None
-    ) -> tuple[Tensor, ConvState]:
+        self, x: Tensor, state: _ConvState | None = None
+    ) -> tuple[Tensor, _ConvState]:
         """From (B, T, d_model) to the same, and the last inputs."""
         b, c, u = self.in_proj(x).chunk(3, -1)
         mixed, last = causal_conv(
             b * u, self.conv.weight, self.conv.bias, state and state.conv
         )
-        return self.out_proj(c * mixed), ConvState(last)
+        return self.out_proj(c * mixed), _ConvState(last)
 
 
 class SelectiveStateSpace(nn.Module):
@@ -357,7 +351,7 @@ class SelectiveStateSpace(nn.Module):
 # read, to write; the delta rule also asks what stands there).
 MIXERS: dict[str, tuple[Callable[..., nn.Module], int]] = {
     "mamba": (SelectiveStateSpace, 2),
-    "mamba2": (FamilyMamba2, 2),
+    "mamba2": (_FamilyMamba2, 2),
     "lightning": (LayerLightning, 2),
     "delta": (GatedDeltaNet, 3),
     "split_delta": (SplitDeltaNet, 3),
@@ -366,7 +360,7 @@ MIXERS: dict[str, tuple[Callable[..., nn.Module], int]] = {
 }
 
 
-def mixer(d_model: int, layer: Layer) -> nn.Module | None:
+def _mixer(d_model: int, layer: Layer) -> nn.Module | None:
     """The recurrent part of a layer, or None if it has none."""
     if layer.mixer is None:
         return None
@@ -375,7 +369,7 @@ def mixer(d_model: int, layer: Layer) -> nn.Module | None:
     return build(d_model, **options)
 
 
-def mixer_sizes(d_model: int, layer: Layer) -> tuple[int, int]:
+def _mixer_sizes(d_model: int, layer: Layer) -> tuple[int, int]:
     """What the recurrent part of a layer keeps, and the operations on its memory.
 
     Returns:
@@ -386,7 +380,7 @@ def mixer_sizes(d_model: int, layer: Layer) -> tuple[int, int]:
     if layer.mixer is None:
         return 0, 0
     with torch.device("meta"), torch.no_grad():
-        part = mixer(d_model, layer)
+        part = _mixer(d_model, layer)
         assert part is not None
         _, state = part(torch.empty(1, 1, d_model))
     parts = [state] if isinstance(state, Tensor) else list(state)
@@ -440,14 +434,14 @@ class StateCache:
             self.keys.reset()
 
 
-def new_layer_cache(layer: Layer, keys: Callable[[], Any]) -> Any:
+def _new_layer_cache(layer: Layer, keys: Callable[[], Any]) -> Any:
     """An empty cache for a layer: `keys()` for attention alone, else a `StateCache`."""
     if layer.mixer is None and layer.attention:
         return keys()
     return StateCache(keys() if layer.attention else None)
 
 
-def mix(
+def _mix(
     attention: nn.Module | None,
     recurrent: nn.Module | None,
     x: Tensor,

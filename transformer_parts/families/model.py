@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_parts.attention import causal_mask, merge_heads, split_heads
 from transformer_parts.experts import MixtureOfExperts, Router, Routing
-from transformer_parts.families.mixers import mix, mixer, new_layer_cache
+from transformer_parts.families.mixers import _mix, _mixer, _new_layer_cache
 from transformer_parts.families.plan import Layer, Plan, Rope, read_plan
 from transformer_parts.families.positions import split_sinusoids
 from transformer_parts.feed_forward import FeedForward, GatedFeedForward
@@ -368,7 +368,7 @@ class FamilyBlock(nn.Module):
         self.layer, self.parallel = layer, plan.parallel
         self.scale = plan.residual_scale
         self.attn = _attention(plan, layer) if layer.attention else None
-        self.recurrent = mixer(plan.d_model, layer)
+        self.recurrent = _mixer(plan.d_model, layer)
         self.ffn = _feed_forward(plan, layer)
         self.factors = plan.attn_in_scale, plan.attn_out_scale
         places = plan.norms if layer.norms is None else layer.norms
@@ -426,7 +426,7 @@ class FamilyBlock(nn.Module):
         if self.attn is not None and self.recurrent is None:
             y: Tensor = self._attend(self.attn, h, rope, attn_mask, cache)
             return y
-        return mix(
+        return _mix(
             self.attn, self.recurrent, h, cache,
             lambda part, x, keys: self._attend(part, x, rope, attn_mask, keys),
         )  # fmt: skip
@@ -576,7 +576,7 @@ class FamilyDecoder(nn.Module):
             rank, dim = p.mla["kv_lora_rank"], p.mla["qk_rope_head_dim"]
             return LatentCache(batch, max_len, rank, dim, **place)
 
-        return [new_layer_cache(layer, keys) for layer in p.layers]
+        return [_new_layer_cache(layer, keys) for layer in p.layers]
 
     def _tables(self, kind: str, past: int, s: int) -> tuple[Tensor, Tensor]:
         rope: Rope = self.plan.ropes[kind]

@@ -22,11 +22,11 @@ from transformer_parts.families import (
 )
 from transformer_parts.families.mixers import (
     MIXERS,
-    FamilyMamba2,
     LayerLightning,
     StateCache,
-    mixer,
-    mixer_sizes,
+    _FamilyMamba2,
+    _mixer,
+    _mixer_sizes,
 )
 from transformer_parts.kv_cache import KVCache, check_cache_law
 
@@ -176,9 +176,9 @@ def test_operations_by_hand():
     want = 2 * (2 * layer + 61 * 32) + 2 * 2 * 2 * memory
     assert token_flops(plan, 5) == token_flops(plan, 500) == want
     # The delta rule asks, writes and reads: three times through the memory.
-    assert mixer_sizes(32, read_plan(config("qwen3_next")).layers[0])[1] == 2 * 3 * 4 * 3 * 5
-    assert mixer_sizes(32, read_plan(config("lfm2")).layers[0]) == (2 * 32, 0)
-    assert mixer_sizes(32, read_plan(config("lfm2")).layers[1]) == (0, 0)
+    assert _mixer_sizes(32, read_plan(config("qwen3_next")).layers[0])[1] == 2 * 3 * 4 * 3 * 5
+    assert _mixer_sizes(32, read_plan(config("lfm2")).layers[0]) == (2 * 32, 0)
+    assert _mixer_sizes(32, read_plan(config("lfm2")).layers[1]) == (0, 0)
     grown = [token_flops(read_plan(config("bamba")), n) for n in (10, 11)]
     assert grown[1] - grown[0] == 4 * 4 * 8  # one layer attends
 
@@ -267,8 +267,8 @@ def test_a_family_without_recurrent_layers_refuses_them():
 
 def test_parts_refuse_what_they_do_not_know():
     with pytest.raises(ValueError, match="norm must be 'after', 'before' or 'none', got 'soon'"):
-        FamilyMamba2(8, 4, 2, 4, norm="soon")
+        _FamilyMamba2(8, 4, 2, 4, norm="soon")
     layer = read_plan(config("mamba2")).layers[0]
-    assert mixer(32, replace(layer, mixer=None)) is None
+    assert _mixer(32, replace(layer, mixer=None)) is None
     with pytest.raises(KeyError, match="kittens"):
-        mixer(32, replace(layer, mixer={"kind": "kittens"}))
+        _mixer(32, replace(layer, mixer={"kind": "kittens"}))
