@@ -649,39 +649,38 @@ _GPT2 = number(
     ],
 )
 
-_VOCABULARY = number(
-    "Words or thoughts",
-    value=lambda: 12.0 * 12 * 768,
-    within=0.02,
-    because="n · d = 12 · 12 d² gives n = 144 d, here {value}, more than twice the vocabulary that "
-    "it has.",
-    wrong=[
-        WrongNumber(
-            "decoder layers with cross-attention",
-            "A layer has 12 d² weights here, because there is no cross-attention.",
-            lambda: 12.0 * 16 * 768,
+_UNMASKED = choice(
+    "Without the mask",
+    right="C",
+    because="The word that row i has to say stands in row i + 1, and without a mask row i can "
+    "read it there. So the rows learn to copy, and the loss cannot tell. In use there is no later "
+    "row to copy from.",
+    tempting={
+        "A": (
+            "later words confuse",
+            "They do the opposite: the next row holds the very word that is asked for, so every "
+            "row is right as long as the translation is read.",
         ),
-        WrongNumber(
-            "a table for each end",
-            "Input and output share one table, so it is compared with the layers once, not twice.",
-            lambda: 6.0 * 12 * 768,
+        "B": (
+            "the source is enough",
+            "It would be enough, and the masked model shows it. But training takes the easier way: "
+            "copying the next row needs no translation.",
         ),
-        WrongNumber(
-            "twelve times the width",
-            "Either one layer was counted, or a layer as one square matrix. All twelve layers are "
-            "asked for, and each has 12 d².",
-            lambda: 12.0 * 768,
+        "D": (
+            "a harder task",
+            "Without the mask the task gets easier, since the answer can be read. What is learned "
+            "then is of no use where it cannot be read.",
         ),
-    ],
+    },
 )
 
 EXERCISES = {
     "fetched": _FETCHED,
+    "unmasked": _UNMASKED,
     "shapes": _SHAPES,
     "fault": _FAULT,
     "most": _MOST,
     "gpt2": _GPT2,
-    "vocabulary": _VOCABULARY,
     "decoder_parameters": _DECODER,
     "crossover": _CROSSOVER,
 }

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from book.diagram.models import WATCHED, WithSoftmax
 from book.diagram.trace import trace
 from book.diagram.view import fold
-from book.explorer import Bars, Box, Cell, Scene, Segment, Text
+from book.explorer import Box, Cell, Scene, Segment, Text
 from book.facts import fact
 from transformer_parts.transformer import Transformer
 
@@ -128,16 +128,16 @@ def test_where_a_head_looks_for_the_month():
 WORDS = ["end", "A", "B", "C", "D"]
 NEXT = {
     "": (0.02, 0.50, 0.40, 0.08, 0.00),
-    "A": (0.30, 0.10, 0.10, 0.26, 0.24),
+    "A": (0.30, 0.11, 0.09, 0.26, 0.24),
     "B": (0.50, 0.00, 0.00, 0.46, 0.04),
-    "C": (0.04, 0.02, 0.02, 0.02, 0.90),
-    "D": (0.97, 0.01, 0.01, 0.01, 0.00),
+    "C": (0.04, 0.03, 0.02, 0.01, 0.90),
+    "D": (0.97, 0.015, 0.01, 0.005, 0.00),
 }
 
 
 def searched(beams, alpha):
     """The best finished output when so many prefixes are kept, of six words at most."""
-    prefixes, finished = [((), 1.0)], []
+    prefixes, finished, kept = [((), 1.0)], [], []
     for length in range(1, 7):
         longer = [
             ((*words, word), p * q)
@@ -150,29 +150,47 @@ def searched(beams, alpha):
             if words[-1] == "end" or length == 6:
                 finished.append((math.log(p) / ((5 + length) / 6) ** alpha, words, p))
         prefixes = [pair for pair in longer[: 2 * beams] if pair[0][-1] != "end"][:beams]
-    return max(finished)
+        kept.append(prefixes)
+    return *max(finished), kept
 
 
 @check_explorer("explore-beam", {"beams": "3", "α of the length penalty": "1"})
 def test_three_prefixes_find_what_one_misses():
-    score, words, probability = searched(3, 1.0)
+    score, words, probability, kept = searched(3, 1.0)
     assert words != searched(1, 1.0)[1]
     assert words != searched(3, 0.0)[1]
-    each = [
-        NEXT[before][WORDS.index(word)] for before, word in zip(("", *words), words, strict=False)
-    ]
+    shapes = {
+        "length": Text(-0.9, 0.7, "tokens", small=True),
+        "output": Text(-0.9, -5, "output", role="value", small=True),
+        "said": Text(2, -5, f"{' '.join(words)}: {probability:.3f}", role="value", strong=True),
+    }
+    for length, rows in enumerate(kept[:4], 1):
+        x = length - 0.4
+        shapes[f"length {length}"] = Text(x, 0.7, str(length), small=True)
+        for rank in range(4):
+            if rank >= len(rows):
+                text, chosen = "–", False
+            else:
+                prefix, p = rows[rank]
+                text, chosen = f"{''.join(prefix)}\n{p:.3f}", prefix == words[:length]
+            shapes[f"prefix {length}, {rank}"] = Text(
+                *(x, -rank - 0.3, text),
+                role="value" if chosen else "data",
+                strong=chosen,
+                faint=rank >= len(rows),
+                small=True,
+            )
     return Seen(
         says(
             f"Prefixes kept: {{}}, α = {{}}: the output is '{' '.join(words)}' with probability "
             "{} and penalised score {}",
             *(3, 1, probability, score),
         ),
-        Bars(
-            "probability of each chosen token",
-            list("123456"),
-            {"p": [*each, *[0] * (6 - len(each))]},
-            "position",
-            "probability",
+        Scene(
+            "the prefixes that are kept, with their probabilities",
+            shapes,
+            xlim=(-1.6, 4.4),
+            ylim=(-5.6, 1.2),
         ),
     )
 

@@ -119,9 +119,6 @@ ENTRIES: Entries = {
          "nn.TransformerEncoderLayer(d_model, num_heads, d_ff, bias=bias)"),
         of=lambda layer, names: numel(layer),
     ),
-    ("ex-map-vocabulary", r"n_\text{vocab}\,d=12\cdot12\,d^2"): Formula(
-        lambda: {r"n_\text{vocab}": oracle("map.vocabulary")(), "d": 768}
-    ),
     ("ex-map-crossover", r"4d_\text{model}"): LeftOut("a width that `d_ff` need not have"),
     ("ex-map-crossover", r"4Td_\text{model}"): Formula(
         divided, claim=r"C=@0\,T,\qquad P/C=n/T", says=("Divide both sides by",)

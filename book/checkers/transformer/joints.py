@@ -185,6 +185,13 @@ LOSS = Exercise(
             _loss(shifted=lambda tgt, bos: tgt.roll(1, 1)),
         ),
         WrongAnswer(
+            "the first token never asked",
+            "Writing begins with the start token, so the first token has to be learnt from it.",
+            lambda decode, tgt, bos, pad: F.cross_entropy(
+                decode(tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=pad
+            ),
+        ),
+        WrongAnswer(
             "padding counted",
             "The places that only fill up a sequence are no tokens of the target.",
             _loss(counts=lambda tgt, pad: torch.ones_like(tgt, dtype=torch.bool)),
