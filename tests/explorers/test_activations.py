@@ -71,32 +71,28 @@ def test_above_one_the_maximum_is_another_function():
     )
 
 
-@check_explorer("explore-nan", {"dtype": "float16", "function": "softplus"})
-def test_softplus_by_hand_overflows_in_half_precision():
+@check_explorer("explore-nan", {"dtype": "float16", "function": "softplus", "side": "x < 0"})
+def test_softplus_by_hand_loses_its_value_far_on_the_left():
     half = np.float16
     sizes = 10 ** (np.arange(-16, 17) / 4)
     near = sizes[:, None] * 10 ** (np.arange(16) / 64)
-    # The smallest number of this dtype whose power of e is none.
-    with np.errstate(over="ignore", invalid="ignore"):
-        numbers = np.arange(0, 0x7C00, dtype=np.uint16).view(half)
-        breaks = float(numbers[np.isinf(np.exp(numbers))][0])
-        x = near.astype(half)
-        power = np.exp(x)
-        value = np.log(half(1) + power)
-        slope = half(1) / (half(1) + power) * power
+    x = -near.astype(half)
+    power = np.exp(x)
     exact = x.astype(float)
 
     def off(mine, right):
-        share = np.abs(mine.astype(float) / right - 1).max(1)
-        return np.where(np.isfinite(share), share.clip(4 * 2.0**-10), np.nan)
+        # Below the smallest normal number, an error counts as a share of that number.
+        share = np.abs(mine.astype(float) - right) / right.clip(2.0**-14)
+        return share.max(1).clip(4 * 2.0**-10)
 
-    value, slope = off(value, np.logaddexp(0, exact)), off(slope, 1 / (1 + np.exp(-exact)))
+    value = off(np.log(half(1) + power), np.log1p(np.exp(exact)))
+    slope = off(half(1) / (half(1) + power) * power, np.exp(exact) / (1 + np.exp(exact)))
+    assert slope.max() == 4 * 2.0**-10  # so the sentence calls it right up to rounding
     return Seen(
         says(
-            "softplus by hand in float16: the value is off by up to {} of itself near |x| = {} "
-            "and breaks at x = {}; the slope is off by up to {} of itself near |x| = {} and "
-            "breaks at x = {}",
-            *(value[4], 0.001, breaks, slope[4], 0.001, breaks),
+            "softplus by hand in float16, x < {}: the value is off by up to {} of itself, near "
+            "|x| = {}, and never breaks; the slope is right up to rounding and never breaks",
+            *(0, value.max(), sizes[value > 0.9 * value.max()][0]),
         ),
         Lines(
             "error as a share of the exact number",

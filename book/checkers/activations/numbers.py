@@ -48,14 +48,14 @@ LEAK = choice(
     "Does a leak keep units alive?",
     right="C",
     because=(
-        "On average nearly as many end there. A leak leaves such a unit a gradient, but one that "
-        "is a hundred times smaller, and in these runs it does not bring the unit back."
+        "On average nearly as many end there. Left of the bend at every input, such a unit is a "
+        "straight line; its gradient says how to change the line, and does not point to the bend."
     ),
     tempting={
         "A": (
             "any gradient brings a unit back",
-            "A gradient does pass, but a hundredth of what passes on the right. Count the units "
-            "whose pre-activations are negative at every input.",
+            "A gradient does pass, but it is that of a straight line, and need not point to the "
+            "bend. Count the units whose pre-activations are negative at every input.",
         ),
         "B": (
             "some come back",
@@ -64,8 +64,8 @@ LEAK = choice(
         ),
         "D": (
             "nothing stops the fall",
-            "A unit far on the left is nearly flat, so it is hardly pushed on. Count in all five "
-            "networks.",
+            "The gradient that leaks through may push the bias up as well as down. Count in all "
+            "five networks.",
         ),
     },
 )
