@@ -18,7 +18,7 @@ COLUMNS = ("reads", "a position sees", "positions", "norm", "units", "head")
 _READS = {"tokens": "tokens", "patches": "patches of an image", "frames": "frames of a sound"}
 _PLACES = {"attn_in": "before", "attn_sum": "on sum"}
 _HEADS = {
-    "masked": "a score for each token, everywhere",
+    "masked": "at every position, a score for each token",
     "classes": "classes, from the first position",
     "next": "the next token, by the decoder",
 }

@@ -194,7 +194,7 @@ def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
         shapes[f"box {k}"] = Box(
             0.3, y, 5.2, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
         )
-        lines = f"{len(data[line[k]].keys() - {'like', 'names'})} of its own" if name else ""
+        lines = f"{len(data[line[k]].keys() - {'like', 'names'})} lines of its own" if name else ""
         shapes[f"lines {k}"] = Text(5.8, y + 0.55, lines, anchor="start", shown=bool(name))
     for k in range(5):
         shapes[f"arrow {k}"] = Arrow(
@@ -278,7 +278,7 @@ def bars(chosen, n):
         shapes[f"{name}'s bar"] = Box(
             1, y - 0.3, end - 1, 0.6, "", fill=0.8 if on else 0.25, role="weight"
         )
-        shapes[f"{name}'s name"] = Text(0.85, y, name, anchor="end", small=True, strong=on)
+        shapes[f"{name}'s name"] = Text(0.75, y, name, anchor="end", small=True, strong=on)
         shapes[f"{name}'s number"] = Text(6.9, y, text, anchor="end", small=True)
     return numbers, Scene(
         "cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-0.6, 7),
@@ -401,7 +401,7 @@ def of_14(seen, bucket=None):
     """The square of 14 positions; hidden pairs are empty."""
     places = range(1, 15)
     return Grid(
-        "who sees whom, with T5's buckets",
+        "who sees whom; numbers are T5's buckets",
         [[(bucket(k - q) if bucket else 7.5) if seen(k - q) else math.nan for k in places]
          for q in places],
         [str(k) for k in places], [str(k) for k in places],
@@ -414,8 +414,8 @@ def of_14(seen, bucket=None):
 def test_the_decoder_of_t5_sees_the_past_with_a_bucket_for_each_of_16_distances():
     return Seen(
         says(
-            "T5, decoder: position {} of {} sees {} positions, {} of them later than itself, and "
-            "its scores get {} different numbers",
+            "T5, decoder: position {} of {} sees {} positions, {} of them later than itself. Its "
+            "scores get {} different numbers",
             11, 14, 11, 0, 11,
         ),
         of_14(lambda distance: distance <= 0, abs),
@@ -427,8 +427,8 @@ def test_near_layers_of_modernbert_see_three_on_each_side():
     return Seen(
         says(
             "ModernBERT, near layers: position {} of {} sees {} positions, {} of them later than "
-            "itself, and its scores get {} different numbers",
-            11, 14, 7, 3, 0,
+            "itself. Nothing is added to its scores.",
+            11, 14, 7, 3,
         ),
         of_14(lambda distance: -3 <= distance <= 3),
     )  # fmt: skip
