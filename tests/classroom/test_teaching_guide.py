@@ -17,6 +17,7 @@ BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.S)
 LINES = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]
 OURS = [line for line in LINES if "book.grading" in line]
 NBGRADER = [line for line in LINES if line.startswith("nbgrader ")]
+MAKE = [line for line in LINES if line.startswith("make ")]
 
 
 def words(line):
@@ -27,10 +28,17 @@ def words(line):
 
 
 def test_every_command_is_of_a_kind_that_is_checked_here():
-    assert [x for x in LINES if x not in OURS + NBGRADER] == ["rm -r ../course"]
+    assert [x for x in LINES if x not in OURS + NBGRADER + MAKE] == ["rm -r ../course"]
     assert {words(line)[0] for line in OURS} == {
         "release", "check", "grade", "gradebook", "feedback", "gradescope", "stats", "leaks",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("line", MAKE)
+def test_what_make_is_asked_for_exists(line):
+    makefile = (ROOT / "Makefile").read_text()
+    for target in shlex.split(line, comments=True)[1:]:
+        assert re.search(rf"^{target}:", makefile, re.M), target
 
 
 @pytest.mark.parametrize("line", OURS)
