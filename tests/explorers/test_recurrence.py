@@ -87,7 +87,7 @@ def test_two_chunks_of_eight():
     names = [str(i) for i in range(16)]
     return Seen(
         says(
-            "Chunks of {}, heads of {} features: {} steps one behind the other. {} of {} pairs "
+            "Chunks of {}, heads of {} features. Steps one behind the other: {}; {} of {} pairs "
             "meet in their chunk. {} multiplications inside the chunks and {} for the table, {} in "
             "all",
             *(8, 16, 2, together, 136, squares, tables, squares + tables),
@@ -117,23 +117,23 @@ def test_two_chunks_of_eight():
 @check_explorer("step-explorer", {"β, size of the step": "1.5", "length of the key": "1.4"})
 def test_a_step_that_is_too_long():
     first = math.hypot(0 - 0.6 * 1.4 * 10, 10)  # the key reads a part of the first value
-    errors = [first * abs(1 - 1.5 * 1.4**2) ** n for n in range(5)]
-    here = [math.nan] * 5
+    errors = [first * abs(1 - 1.5 * 1.4**2) ** n for n in range(6)]
+    here = [math.nan] * 6
     here[1] = errors[1]
     return Seen(
         says(
             "A key of length {} and steps of {}: the error is {} before and {} after one step, {} "
             "of it. After {} steps it is {}",
-            *(1.4, 1.5, errors[0], errors[1], errors[1] / errors[0], 4, errors[4]),
+            *(1.4, 1.5, errors[0], errors[1], errors[1] / errors[0], 5, errors[5]),
         ),
         Lines(
             "what the second key misses",
-            list(range(5)),
+            list(range(6)),
             {"error, at least 0.01": errors, "after one step": here},
             "steps with this key and value",
             "error",
             yscale="log",
-            ylim=(0.01, 1000),
+            ylim=(0.01, 10000),
         ),
     )
 

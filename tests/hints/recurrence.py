@@ -1,6 +1,8 @@
 """Chapter 24: what its exercises and questions print, and from where it is known."""
 
-from .texts import Code, Entries, draw
+import torch
+
+from .texts import Code, Entries, Formula, draw
 
 
 def what_a_key_reads():
@@ -13,7 +15,18 @@ def what_a_key_reads():
     return {"S": memory, "k": key}, read
 
 
+def products_of_keys():
+    """A key against every row of a rotation, all of length 1: no direction is preferred."""
+    rows = torch.linalg.qr(draw(9, 9)).Q
+    key = draw(9, seed=1)
+    key = key / key.norm()
+    return {"d": 9, "m": (rows @ key).square().mean()}
+
+
 ENTRIES: Entries = {
+    ("ex-rec-width", "1/d"): Formula(
+        products_of_keys, claim="m=@0", says=("has mean 0 and mean square",)
+    ),
     ("ex-rec-delta", "k[..., None, :] @ S"): Code(
         what_a_key_reads, ("k @ S", "S @ k[..., :, None]")
     ),

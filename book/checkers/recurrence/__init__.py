@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from book.checkers.recurrence.memories import CHUNKED, DELTA
-from book.checkers.recurrence.questions import EVEN, GROWS, TWICE
+from book.checkers.recurrence.questions import EVEN, GROWS, TWICE, WIDTH
 from book.checkers.recurrence.stretches import HALF_LIFE, JOIN
 
 EXERCISES = {
@@ -12,6 +12,7 @@ EXERCISES = {
     "twice": TWICE,
     "delta": DELTA,
     "join": JOIN,
+    "width": WIDTH,
     "grows": GROWS,
     "even": EVEN,
 }

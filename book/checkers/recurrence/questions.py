@@ -1,4 +1,4 @@
-"""Predictions of what a memory reads and what a hybrid costs, and one estimate."""
+"""Predictions of what a memory reads and what a hybrid costs, and two estimates."""
 
 from __future__ import annotations
 
@@ -80,6 +80,50 @@ EVEN = number(
             "a cache for all 32 heads",
             "Only the 2 key-value heads are kept for each token.",
             lambda: _MEMORY / 16.0 / _TOKEN,
+        ),
+    ],
+)
+
+_PAIRS, _SHARE = 200, 0.1
+
+WIDTH = number(
+    "How wide a table?",
+    value=lambda: (_PAIRS - 1) / _SHARE,
+    within=0.001,
+    because="Each of the 199 others adds 1/d of a value's mean square, and 199/d is a tenth at "
+    "{value} features.",
+    wrong=[
+        WrongNumber(
+            "its own pair counted as noise",
+            "Its own value comes back with the weight 1. Only the other pairs are noise.",
+            lambda: _PAIRS / _SHARE,
+        ),
+        WrongNumber(
+            "the weights added up",
+            "The weights have both signs and mean 0, so the mean square of the sum is the sum of "
+            "the mean squares.",
+            lambda: ((_PAIRS - 1) ** 2) / _SHARE,
+        ),
+        WrongNumber(
+            "a tenth of the length",
+            "Asked is a tenth of the mean square, not of its root.",
+            lambda: (_PAIRS - 1) / _SHARE**2,
+        ),
+        WrongNumber(
+            "as many features as other pairs",
+            "With as many features as other pairs the error is as large as a value.",
+            lambda: _PAIRS - 1.0,
+        ),
+        WrongNumber(
+            "as many features as pairs",
+            "So many features could hold the values exactly, but adding does not find that table.",
+            lambda: 1.0 * _PAIRS,
+        ),
+        WrongNumber(
+            "numbers instead of features",
+            "The weights' mean square is 1/d, with the features of a key and not the numbers of "
+            "the table.",
+            lambda: ((_PAIRS - 1) / _SHARE) ** 0.5,
         ),
     ],
 )
