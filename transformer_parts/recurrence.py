@@ -791,7 +791,10 @@ class Mamba2(nn.Module):
 
     def _gated(self, out: Tensor, z: Tensor) -> Tensor:
         """The gate, and behind it a norm of each group."""
-        out = _per_head(out * F.silu(z), self.num_groups)
+        return self._normed(out * F.silu(z))
+
+    def _normed(self, out: Tensor) -> Tensor:
+        out = _per_head(out, self.num_groups)
         out = rms_norm(out, out.shape[-1:], None, self.eps).flatten(2)
         y: Tensor = self.norm["weight"] * out
         return y

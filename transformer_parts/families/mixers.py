@@ -124,9 +124,7 @@ class _FamilyMamba2(Mamba2):
         if self.norm_at == "after":
             return super()._gated(out, z)
         if self.norm_at == "before":
-            each = out.reshape(*out.shape[:-1], self.num_groups, -1)
-            normed = rms_norm(each, each.shape[-1:], None, self.eps).flatten(-2)
-            out = self.norm["weight"] * normed
+            out = self._normed(out)
         return out * F.silu(z)
 
 
