@@ -446,10 +446,7 @@ def read_plan(
     for text, condition in data["unsupported"].items():
         if _value(condition, values):
             missing.append(text)
-    choice: dict[str, Any] = {}
-    for key in (f.name for f in fields(Plan)):
-        if key in data and key not in ("layers", "ropes", "experts"):
-            choice[key] = _given(key, data[key], values, missing)
+    choice = _choices(data, values, missing)
     if choice["num_layers"] is None:
         raise ValueError(_lines(family, missing))
     kinds = values["layer_types"]
@@ -476,15 +473,9 @@ def read_plan(
                  for k, v in data["experts"].items()}  # fmt: skip
         experts = given
         missing += _check_activation(experts, "activation", _EXPERT_ACTIVATIONS)
-    ropes: dict[str, Rope] = {}
     mla = choice["mla"]
     dim = mla["qk_rope_head_dim"] if mla else choice["head_dim"]
-    for kind in {layer.kind for layer in layers if layer.rope}:
-        at = _Values({**values, "kind": kind}, asked)
-        try:
-            ropes[kind] = _rope(data, at, dim)
-        except ValueError as error:
-            missing.append(str(error))
+    ropes = _ropes(data, layers, dim, values, missing)
     missing += _check_activation(choice, "activation", set(_ACTIVATIONS.values()))
     missing += _unread(raw, {*asked, *_own_keys(str(family)), *ignore})
     if missing:
@@ -553,6 +544,35 @@ _SCALING_FIELDS = (
     "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "mscale",
     "mscale_all_dim", "attention_factor", "truncate",
 )  # fmt: skip
+
+
+def _choices(
+    data: Mapping[str, Any], values: _Values, missing: list[str]
+) -> dict[str, Any]:
+    """What holds for all layers of a plan; what is missing is added to `missing`."""
+    return {
+        key: _given(key, data[key], values, missing)
+        for key in (f.name for f in fields(Plan))
+        if key in data and key not in ("layers", "ropes", "experts")
+    }
+
+
+def _ropes(
+    data: dict[str, Any],
+    layers: list[Layer],
+    dim: int,
+    values: _Values,
+    missing: list[str],
+) -> dict[str, Rope]:
+    """The rotation of each kind of layer; what is missing is added to `missing`."""
+    ropes: dict[str, Rope] = {}
+    for kind in {layer.kind for layer in layers if layer.rope}:
+        try:
+            at = _Values({**values, "kind": kind}, values.asked)
+            ropes[kind] = _rope(data, at, dim)
+        except ValueError as error:
+            missing.append(str(error))
+    return ropes
 
 
 def _rope(data: dict[str, Any], values: _Values, head_dim: int) -> Rope:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,12 @@ from transformer_parts.families.plan import (
     _PER_LAYER,
     Layer,
     Plan,
-    Rope,
     _check_activation,
+    _choices,
     _expressions,
-    _given,
     _lines,
     _read,
-    _rope,
+    _ropes,
     _unread,
     _value,
     _Values,
@@ -208,10 +207,7 @@ def _stack(
     family: str, lines: dict[str, Any], values: _Values, missing: list[str]
 ) -> Stack:
     """One stack of blocks; what is missing is added to `missing`."""
-    choice: dict[str, Any] = {}
-    for key in (f.name for f in fields(Plan)):
-        if key in lines and key not in ("layers", "ropes", "experts"):
-            choice[key] = _given(key, lines[key], values, missing)
+    choice = _choices(lines, values, missing)
     asked, layers = values.asked, []
     for i in range(choice["num_layers"] or 0):
         at = _Values({**values, "i": i}, asked)
@@ -222,13 +218,7 @@ def _stack(
         rope = bool(rope) and choice["position"] == "rope"
         layers.append(Layer(at["kind"], window, chunk, rope, False, d_ff))
     missing += _check_activation(choice, "activation", set(_ACTIVATIONS.values()))
-    ropes: dict[str, Rope] = {}
-    for kind in {layer.kind for layer in layers if layer.rope}:
-        at = _Values({**values, "kind": kind}, asked)
-        try:
-            ropes[kind] = _rope(lines, at, choice["head_dim"])
-        except ValueError as error:
-            missing.append(str(error))
+    ropes = _ropes(lines, layers, choice["head_dim"], values, missing)
     choice["norms"] = tuple(choice["norms"])
     plan = Plan(
         family=family, layers=tuple(layers), ropes=ropes, experts=None, data=lines,
