@@ -139,6 +139,8 @@ class Watch:
     group: Group | None = None
     _start: str = ""
     _kills: int = 0
+    # What it used when it was looked at last, in bytes.
+    _used: int = 0
 
     def keep(self, keeper: int) -> None:
         """Look after the processes below `keeper`, a fork that has done nothing yet."""
@@ -157,27 +159,34 @@ class Watch:
             # What the kernel left of the submission, if it cannot end all of a group at once.
             self._kills = kills
             _signal(below(self.keeper), signal.SIGKILL)
+        pids = below(self.keeper) if self.keeper and _started(self.keeper) == self._start else []
+        # A look takes time, most of it with many processes on a busy machine: near the limit they
+        # stand still meanwhile, so that what is seen is what there is.
+        still = 2 * self._used > self.limit
+        _signal(pids if still else (), signal.SIGSTOP)
+        there = {pid: one for pid in pids if (one := usage(pid))}
         judge = usage(self.judge) if self.judge else None
         mine = max(0, judge.own - self.before) if judge else 0
-        there = self._there()
         used = mine + sum(self._about(one) for one in there.values())
-        wait = min(SELDOM, max(OFTEN, (self.limit - used) / RATE))
-        # With many processes a look takes long: it may cost a tenth, and a third near the limit.
-        cost = time.monotonic() - now
-        self.next = time.monotonic() + max(wait, (9 if 2 * used < self.limit else 2) * cost)
         over = used > self.limit
         if over or now >= self.next_exact:
             # What is shared was counted often, and what was put in the place of the shared, never.
             self.next_exact = now + EXACT
-            # An exact look takes long enough to use much more in the meantime.
-            _signal(there if over else (), signal.SIGSTOP)
+            if over and not still:
+                # An exact look takes long enough to use much more in the meantime.
+                still = True
+                _signal(there, signal.SIGSTOP)
             told = [exact(pid) for pid in there]
             if None not in told:
                 used = mine + sum(n for n in told if n is not None)
-            if used <= self.limit:
-                _signal(there if over else (), signal.SIGCONT)
-                self.next = max(self.next, time.monotonic() + 2 * (time.monotonic() - now))
+        self._used = used
         if used <= self.limit:
+            _signal(pids if still else (), signal.SIGCONT)
+            left = (self.limit - used) / RATE
+            wait = min(SELDOM, max(OFTEN, left))
+            if not still:  # then it may cost a tenth of the time, as far as there is that time
+                wait = max(wait, min(9 * (time.monotonic() - now), 2 * left))
+            self.next = time.monotonic() + wait
             return False
         theirs = used - mine
         if mine > theirs:
@@ -186,12 +195,6 @@ class Watch:
         else:
             _signal(there, signal.SIGKILL)
         return True
-
-    def _there(self) -> dict[int, Usage]:
-        if not self.keeper or _started(self.keeper) != self._start:
-            return {}
-        found = {pid: usage(pid) for pid in below(self.keeper)}
-        return {pid: one for pid, one in found.items() if one}
 
     def _about(self, one: Usage) -> int:
         """About what a process has beyond what all forks share."""
