@@ -296,7 +296,7 @@ def llama3_frequencies(
     return torch.where(slow, inv_freq / factor, torch.where(fast, inv_freq, between))
 
 
-# From notebooks/12_long_context.ipynb#the-library-version
+# From notebooks/12_long_context.ipynb#without-rotation-alibi
 # Library version: adds any number of heads.
 def alibi_slopes(
     num_heads: int,

@@ -29,7 +29,7 @@ def test_a_larger_base_keeps_only_the_last_pair_in_its_range():
         "before": Curve(np.log10(before), [-k for k in range(64)]),
         "trained": Segment(here, -66, here, 3),
         "handle": Dot(here, -58, size=2),
-        "length": Text(here - 0.15, -58, "4,096"),
+        "length": Text(here - 0.45, -58, "4,096"),
     }
     for j, name in enumerate(("none", "PI", "NTK", "by parts")):
         fill = 0.3 if name == "NTK" else None
@@ -43,8 +43,8 @@ def test_a_larger_base_keeps_only_the_last_pair_in_its_range():
     return Seen(
         says(
             "Trained on {} positions, {} of {} pairs never made a full turn. Read at {} positions "
-            "with the NTK-aware base, {} of them meet angles they never saw; the fastest pair "
-            "turns {} times slower, the middle one {}, the slowest {}",
+            "with the NTK-aware base, {} of them meet angles they never saw. The fastest pair's "
+            "frequency is divided by {}, the middle one's by {}, the slowest's by {}",
             *(4096, 18, 64, 8 * 4096, 17, slower[0], slower[32], slower[63]),
         ),
         Scene(
@@ -60,11 +60,11 @@ def test_a_larger_base_keeps_only_the_last_pair_in_its_range():
             yticks=[(-k, str(k)) for k in ends[1]],
         ),
         Lines(
-            "how many times slower",
+            "what each frequency is divided by",
             range(64),
-            {"slower": slower},
+            {"divided by": slower},
             "pair, from fast to slow",
-            "times",
+            "divided by",
         ),
     )
 
@@ -93,9 +93,9 @@ def test_a_larger_base_slows_only_the_last_pair_enough():
     place = "pair, from the fastest (0) to the slowest (1)"
     return Seen(
         says(
-            "NTK-aware, scale {}: of {} pairs {} stay as they are, {} are divided by {} or more, "
-            "and {} meet angles they never saw",
-            *(scale, 64, alone, whole, scale, lost),
+            "NTK-aware, scale {}, {} pairs. Left as they are: {}. Divided by {} or more: {}. "
+            "At angles that they never saw: {}",
+            *(scale, 64, alone, scale, whole, lost),
         ),
         Lines(
             "what the frequency is divided by",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from book.checkers.long_context.alibi import ALIBI_BIAS
 from book.checkers.long_context.dynamic import DYNAMIC_SCORES
-from book.checkers.long_context.foresight import BASE, REACH, SQUEEZED, WHEELS
+from book.checkers.long_context.foresight import BASE, NEEDLE_LOSS, SQUEEZED, WHEELS
 from book.checkers.long_context.frequencies import KEPT_SHARE, NTK_BASE
 
 EXERCISES = {
@@ -14,6 +14,6 @@ EXERCISES = {
     "squeezed": SQUEEZED,
     "dynamic_scores": DYNAMIC_SCORES,
     "base": BASE,
-    "reach": REACH,
+    "needle_loss": NEEDLE_LOSS,
     "alibi_bias": ALIBI_BIAS,
 }

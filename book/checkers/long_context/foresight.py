@@ -60,7 +60,8 @@ BASE = number(
     value=lambda: (1e6 / (2 * math.pi)) ** (128 / 126),
     within=0.05,
     because="2 pi times the base to the power of 126/128 is the wavelength of the last pair. For a "
-    "million positions the base is about {value}.",
+    "million positions the base is about {value}; with a larger one the last pair does not come "
+    "round.",
     wrong=[
         WrongNumber(
             "radians for turns",
@@ -80,32 +81,23 @@ BASE = number(
     ],
 )
 
-REACH = number(
-    "How far back?",
-    value=lambda: 2 * math.log(100),
-    within=0.03,
-    because="The weight has fallen to a hundredth where half the distance is ln 100, that is after "
-    "{value} positions.",
-    wrong=[
-        WrongNumber(
-            "the other logarithm",
-            "The weights fall as powers of e, so the natural logarithm belongs here.",
-            lambda: 2 * 2.0,
+NEEDLE_LOSS = choice(
+    "What raises the loss?",
+    right="A",
+    because="By parts alone has the loss of YaRN, and the temperature alone has less than plain "
+    "RoPE. The slower pairs help the needle and cost the loss; the temperature does not.",
+    tempting={
+        "B": (
+            "the temperature blamed",
+            'Ask found("temperature", 400, 200, seed): sharper scores alone make the loss smaller.',
         ),
-        WrongNumber(
-            "halved, not doubled",
-            "The slope is one half, so the distance is the logarithm divided by one half.",
-            lambda: math.log(100) / 2,
+        "C": (
+            "shared evenly",
+            "One of the two alone has the loss of both together, and the other alone lowers it.",
         ),
-        WrongNumber(
-            "the slope forgotten",
-            "With a slope of 1 that would be right. Half the slope reaches twice as far.",
-            lambda: math.log(100),
+        "D": (
+            "only together",
+            "One of the two changes raises the loss alone: compare each with plain RoPE.",
         ),
-        WrongNumber(
-            "powers of two",
-            "The slope is a power of two; the weights are powers of e.",
-            lambda: 2 * math.log2(100),
-        ),
-    ],
+    },
 )
