@@ -578,31 +578,69 @@ FIRST_TRUNCATION = Exercise(
 )
 
 
-# --- fires ----------------------------------------------------------------------------------------
+# --- kept -----------------------------------------------------------------------------------------
 
-FIRES = number(
-    "Which tokens does it fire on?",
-    value=lambda: 4,
-    within=0,
-    because="It fires on the three tokens with two ones and on the one with three, so on {value}: "
-    "a majority.",
+
+def _kept(*, thirds: int = 8) -> float:
+    """What torch keeps of a layer with SwiGLU for the way back, per token and per feature."""
+    d, d_ff = 48, 16 * thirds
+    gate, up, down = (
+        torch.nn.Linear(*shape, bias=False) for shape in ((d, d_ff), (d, d_ff), (d_ff, d))
+    )
+    weights = {layer.weight.untyped_storage().data_ptr() for layer in (gate, up, down)}
+    saved: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage().data_ptr()
+        if storage not in weights:
+            saved[storage] = tensor
+        return tensor
+
+    x = torch.ones(1, d, dtype=gate.weight.dtype, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        y = down(F.silu(gate(x)) * up(x))
+    assert y.requires_grad
+    return sum(tensor.numel() for tensor in saved.values()) / d
+
+
+KEPT = number(
+    "What the backward pass of SwiGLU keeps",
+    value=_kept,
+    within=5e-3,
+    because="About {value} numbers for each feature of a token: the token itself, and four tensors "
+    "as wide as the layer: the gate, SiLU of the gate, the value and the product.",
     wrong=[
         WrongNumber(
-            "all three needed",
-            "Two ones are enough: 2 - 1.5 is positive. All three would be needed with -2.5.",
-            lambda: 1,
+            "three of the hidden width",
+            "The gate, SiLU of the gate and the value are needed, and so is their product: it "
+            "enters the last matrix, and the gradient of that matrix needs it.",
+            lambda: 1 + 3 * 8 / 3,
         ),
         WrongNumber(
-            "one is enough",
-            "1 - 1.5 is negative. One would be enough with the bias -0.5.",
-            lambda: 7,
+            "gate and value only",
+            "That is what a fused kernel keeps, which computes SiLU and the product again.",
+            lambda: 1 + 2 * 8 / 3,
         ),
         WrongNumber(
-            "exactly two",
-            "With three ones the sum exceeds the threshold as well, and the unit fires more.",
-            lambda: 3,
+            "the token forgotten",
+            "The gradients of gate and up need the token that entered them.",
+            lambda: 4 * 8 / 3,
         ),
-        WrongNumber("always", "The bias is a threshold: most sums stay below it.", lambda: 8),
+        WrongNumber(
+            "the token twice",
+            "Gate and up read the same token, and it is kept once.",
+            lambda: 2 + 4 * 8 / 3,
+        ),
+        WrongNumber(
+            "as wide as the plain layer",
+            "The hidden width of this layer is two thirds of 4d.",
+            lambda: _kept(thirds=12),
+        ),
+        WrongNumber(
+            "as the plain layer with ReLU",
+            "ReLU keeps its result alone. SiLU needs what went in, and the product both factors.",
+            lambda: 5,
+        ),
     ],
 )
 
@@ -701,12 +739,12 @@ SHARE = number(
 
 
 EXERCISES: dict[str, Exercise] = {
-    "fires": FIRES,
     "off": OFF,
     "share": SHARE,
     "swiglu": SWIGLU,
     "product": PRODUCT,
     "swiglu_backward": SWIGLU_BACKWARD,
     "hidden_width": HIDDEN_WIDTH,
+    "kept": KEPT,
     "first_truncation": FIRST_TRUNCATION,
 }

@@ -63,7 +63,7 @@ def test_a_factor_before_rounding_to_4096():
 
 @check_explorer("explore-gate", {"function on the gate": "GELU (GEGLU)", "value u": "-2"})
 def test_what_gelu_lets_through_of_minus_two():
-    gate = np.arange(-16, 17) / 4
+    gate = np.arange(-32, 33) / 8
     share = np.array([(1 + math.erf(g / math.sqrt(2))) / 2 for g in gate])
     slope = share + gate * np.exp(-(gate**2) / 2) / math.sqrt(2 * math.pi)
     through = gate * share * -2
@@ -73,11 +73,11 @@ def test_what_gelu_lets_through_of_minus_two():
     return Seen(
         says(
             "GELU (GEGLU), value {}: a gate of {} lets {} through, a gate of {} lets {} through",
-            *(-2, -2, through[8], 2, through[24]),
+            *(-2, -2, through[16], 2, through[48]),
         ),
         Heat(
-            "φ(g)·u, cut off at ±8; beside it, the chosen row",
-            np.hstack([beside, surface[::2, ::2]]),
+            "φ(g)·u, cut off at ±8",
+            np.hstack([beside, surface[::4, ::4]]),
             "gate g",
             "value u",
             limits=(-8, 8),
@@ -123,6 +123,7 @@ def test_one_unit_of_three_fires():
     writes = [(0.0, 1.2), (1.2, 0.0), (-0.8, -0.8)]
     names = [(0.6, -0.125), (-0.62, 0.375), (0.22, -0.625)]
     aside = np.array([[0.18, 0.0], [0.0, 0.18], [0.15, -0.15]])
+    along = (0.5, 0.3, 0.5)
     read, wrote = {}, {}
     at = np.array([x, y])
     for k, role in enumerate(("query", "key", "value")):
@@ -132,7 +133,8 @@ def test_one_unit_of_three_fires():
         read[f"name {k}"] = Text(*names[k], f"unit {k + 1}", role=role)
         wrote[f"whole {k}"] = Arrow(0, 0, *writes[k], role=role, dash=True)
         wrote[f"writes {k}"] = Arrow(*at, *end, role=role, shown=on)
-        wrote[f"name {k}"] = Text(*((at + end) / 2 + aside[k]), f"{k + 1}", role=role, shown=on)
+        beside = at + along[k] * (end - at) + aside[k]
+        wrote[f"name {k}"] = Text(*beside, f"{k + 1}", role=role, shown=on)
         at = end
     read["token"] = Dot(x, y, role="data", strong=True)
     wrote["token"] = Dot(x, y, role="data", strong=True)
@@ -151,7 +153,7 @@ def test_one_unit_of_three_fires():
             axes="cross",
         ),
         Scene(
-            "● token + what they write = ○", wrote, xlim=(-2.2, 2.2), ylim=(-2.0, 2.4), axes="cross"
+            "● token + what they write = ○", wrote, xlim=(-2.2, 2.2), ylim=(-2.2, 2.7), axes="cross"
         ),
     )
 
@@ -175,7 +177,8 @@ def test_what_a_unit_of_the_trained_model_fires_at_and_writes():
         if at.sum() >= 20:
             means[VOCABULARY[word]] = activity[at].mean()
     sign = np.sign(sum(means.values()))
-    scores = sign * (model.embed.weight @ part.w_down.weight[:, 60]).detach().numpy()
+    arrow = model.norm.weight * part.w_down.weight[:, 60]
+    scores = sign * (model.embed.weight @ arrow).detach().numpy()
     at = sorted(((sign * v, w) for w, v in means.items()), reverse=True)[:6]
     top = sorted(zip(scores, VOCABULARY, strict=True), reverse=True)[:6]
 
@@ -197,4 +200,57 @@ def test_what_a_unit_of_the_trained_model_fires_at_and_writes():
         ),
         listed("fires at, on average", at, "data"),
         listed("pushes, per 1 of firing", top, "value"),
+    )
+
+
+@check_explorer(
+    "explore-both", {"layer": "gated, SiLU", "first feature": "-1", "second feature": "2"}
+)
+def test_a_token_in_a_gated_layer_of_three_units():
+    x = (-1, 2)
+    ups, gates = [(1, 1), (-1, 1), (1, -1)], [(1, 0), (1, -2), (0, 1)]
+    downs = [(1, 0), (0, 1), (1, 1)]
+    u, g = ([a * x[0] + b * x[1] for a, b in units] for units in (ups, gates))
+    h = [value * gate / (1 + math.exp(-gate)) for value, gate in zip(u, g, strict=True)]
+    y = [sum(fires * row[j] for fires, row in zip(h, downs, strict=True)) for j in range(2)]
+    left = {"x": 4.5, "g": 0.3, "u": 7.1, "h": 3.7, "y": 4.5}
+    low = {"x": 7.2, "g": 4.6, "u": 4.6, "h": 2.2, "y": 0.0}
+    shapes = {}
+
+    def wire(one, i, other, j):
+        shapes[f"{one}{i} {other}{j}"] = Segment(
+            left[one] + 1.6 * i + 0.75,
+            low[one],
+            left[other] + 1.6 * j + 0.75,
+            low[other] + 0.8,
+            role="quiet",
+            faint=True,
+        )
+
+    for i in range(3):
+        for j in range(2):
+            wire("x", j, "g", i)
+            wire("x", j, "u", i)
+            wire("h", i, "y", j)
+        wire("g", i, "h", i)
+        wire("u", i, "h", i)
+    roles = {"x": "data", "g": "key", "u": "query", "h": "weight", "y": "value"}
+    for (name, role), numbers in zip(roles.items(), (x, g, u, h, y), strict=True):
+        for k, number in enumerate(numbers):
+            at = left[name] + 1.6 * k
+            shapes[f"box {name}{k}"] = Box(at, low[name], 1.5, 0.8, role=role, fill=0.25)
+            shown = f"{number:.2f}".replace("-", "−")
+            shapes[f"{name}{k}"] = Text(at + 0.75, low[name] + 0.4, shown)
+    shapes["token"] = Text(4.2, 7.6, "token x")
+    shapes["gate"] = Text(0.3, 6.4, "gate g")
+    shapes["value"] = Text(11.8, 6.4, "value u")
+    shapes["hidden"] = Text(3.4, 2.6, "SiLU(g) · u")
+    shapes["out"] = Text(4.2, 0.4, "written")
+    return Seen(
+        says(
+            "Token ({}, {}), gated, SiLU: SiLU of the gates {}, {}, {} times the values "
+            "{}, {}, {} is {}, {}, {}. The layer writes ({}, {})",
+            *(*x, *g, *u, *h, *y),
+        ),
+        Scene("the way of a token", shapes, xlim=(0, 12.1), ylim=(-0.3, 8.3)),
     )

@@ -61,6 +61,9 @@ ENTRIES: Entries = {
         claim="s=@0",
         says=("SiLU is",),
     ),
+    ("ex-ffn-kept", r"d_\text{ff}=\frac83d"): Formula(
+        lambda: {"d": 48, r"d_\text{ff}": oracle("feed_forward.hidden_width")(48, 1, None)}
+    ),
     ("ex-ffn-width", "multiple_of - 1"): Code(
         rounded_up,
         ("multiple_of", "multiple_of + 1", "0 * multiple_of - 1"),
