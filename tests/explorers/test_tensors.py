@@ -4,10 +4,46 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import torch
+from torch import nn
 
 from book.explorer import Arrow, Bars, Box, Dot, Grid, Lines, Scene, Segment, Text
 
 from .reading import Seen, check_explorer, says
+
+
+def _gelu():
+    x = np.arange(-40, 41) / 10
+    return x, np.array([v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x])
+
+
+def _seen_by(error):
+    """Who sees these errors of the values: one pixel of 250, and atol + rtol * |official|."""
+    _, gelu = _gelu()
+    return {
+        "the eye": error.max() > np.ptp(gelu) / 250,
+        "allclose": (error > 1e-8 + 1e-5 * np.abs(gelu)).any(),
+        "assert_close in float32": (error > 1e-5 + 1.3e-6 * np.abs(gelu)).any(),
+        "assert_parity": (error > 1e-12 * (1 + np.abs(gelu))).any(),
+    }
+
+
+def _thresholds(seen, power):
+    """The panel of sizes, -13 to -1, of which those that a check notices are filled."""
+    shapes = {}
+    for row, who in enumerate(seen[-1]):
+        shapes[who] = Text(-0.4, 3.47 - row, who.split(" in ")[0], anchor="end", small=True)
+        for k in range(13):
+            sees = bool(seen[k - 13][who])
+            shapes[f"{who}, {k}"] = Box(
+                k, 3 - row, 0.94, 0.94, role="good" if sees else "quiet",
+                fill=0.8 if sees else 0.0,
+                detail=f"{who}, 1e{k - 13}: {'noticed' if sees else 'not noticed'}",
+            )  # fmt: skip
+    for k in range(0, 13, 3):
+        shapes[f"power {k}"] = Text(k + 0.47, -0.6, f"1e−{13 - k}", small=True)
+    shapes["here"] = Text(power + 13.47, 4.5, "▼")
+    return Scene("who notices: the filled sizes", shapes, xlim=(-5.4, 13.1), ylim=(-2, 5))
 
 
 @check_explorer(
@@ -15,16 +51,10 @@ from .reading import Seen, check_explorer, says
     {"size of the error, power of ten": "-4", "error in": "one value of 81"},
 )
 def test_who_notices_one_wrong_value():
-    x = np.arange(-40, 41) / 10
-    gelu = np.array([v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in x])
+    x, gelu = _gelu()
     ours = gelu + np.where(x == 2, 1e-4, 0)
-    error = np.abs(ours - gelu)
-    # One pixel of 250; then atol + rtol * |official| of torch: allclose, assert_close in float32.
-    eye = error.max() > np.ptp(gelu) / 250
-    allclose = (error > 1e-8 + 1e-5 * np.abs(gelu)).any()
-    in_float32 = (error > 1e-5 + 1.3e-6 * np.abs(gelu)).any()
-    parity = error.max() > 1e-12 * (1 + np.abs(gelu).max())
-    assert (eye, allclose, in_float32, parity) == (False, True, True, True)
+    seen = {p: _seen_by(np.where(x == 2, 10.0**p, 0)) for p in range(-13, 0)}
+    assert [*seen[-4].values()] == [False, True, True, True]
     return Seen(
         says(
             "An error of {} in one value of {}: noticed by allclose, assert_close in float32, "
@@ -35,18 +65,47 @@ def test_who_notices_one_wrong_value():
         Lines(
             "difference",
             x,
-            {"distance": np.where(x == 2, 1e-4, np.nan)},
+            {"values": np.where(x == 2, 1e-4, np.nan), "gradients": x * np.nan},
             "x",
             "distance from F.gelu",
             yscale="log",
         ),
-        Bars(
-            "who notices",
-            ["eye", "allclose", "close f32", "parity"],
-            {"notices": [eye, allclose, in_float32, parity]},
-            "check",
-            "no 0, yes 1",
+        _thresholds(seen, -4),
+    )
+
+
+@check_explorer(
+    "explore-who-notices",
+    {"size of the error, power of ten": "-2", "error in": "the gradient only"},
+)
+def test_who_notices_a_wrong_gradient():
+    x, gelu = _gelu()
+    slope = np.array(
+        [
+            (1 + math.erf(v / math.sqrt(2))) / 2 + v * math.exp(-v * v / 2) / math.sqrt(2 * math.pi)
+            for v in x
+        ]
+    )
+    seen = {}
+    for p in range(-13, 0):
+        seen[p] = _seen_by(0 * x)
+        # With a random weight on each value the error is 10**p times the weight, as is the limit.
+        weights = torch.randn(81, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        weights = weights.numpy()
+        off = np.abs(weights) * 10.0**p > 1e-12 * (1 + np.abs(weights * slope))
+        seen[p]["assert_parity"] = off.any()
+    return Seen(
+        says("An error of {} in the gradient only: noticed by assert_parity.", 1e-2),
+        Lines("overlay", x, {"official": gelu, "ours": gelu}, "x", "GELU(x)"),
+        Lines(
+            "difference",
+            x,
+            {"values": x * np.nan, "gradients": x * 0 + 1e-2},
+            "x",
+            "distance from F.gelu",
+            yscale="log",
         ),
+        _thresholds(seen, -2),
     )
 
 
@@ -156,12 +215,40 @@ def test_two_columns_read_from_the_storage_of_three():
         )  # fmt: skip
     return Seen(
         says(
-            "x[:, {}:]: shape ({}, {}), strides ({}, {}), start {}. It reads the memory of x, and "
-            "not in its order.",
-            *(1, *part.shape, *step, start),
+            "x[:, {}:]: shape ({}, {}), strides ({}, {}), start {}. Row by row it reads places {}, "
+            "{}, {}, {} of the memory of x: not contiguous.",
+            *(1, *part.shape, *step, start, *part.flatten()),
         ),
         Scene("", shapes, xlim=(-0.6, 6.6), ylim=(-0.1, 6.2)),
     )
+
+
+def _equation(size, signs, *blocks):
+    """Matrices side by side: heading, rows, role, and the arithmetic of an entry or None."""
+    shapes = {}
+    for k, (heading, matrix, role, how) in enumerate(blocks):
+        down, across = len(matrix), len(matrix[0])
+        for i in range(size):
+            for j in range(size):
+                there = i < down and j < across
+                said = how(i, j) if how and there else "no entry" if how else ""
+                shapes[f"block {k}, {i}, {j}"] = Box(
+                    k * (size + 1) + (size - across) / 2 + j,
+                    (size + down) / 2 - 1 - i,
+                    0.94,
+                    0.94,
+                    f"{matrix[i][j]:g}".replace("-", "−") if there else "",
+                    role=role,
+                    fill=0.35,
+                    shown=there,
+                    detail=said,
+                )
+        shapes[f"heading {k}"] = Text(
+            k * (size + 1) + size / 2 - 0.03, size + 0.6, heading, small=True
+        )
+    for k, sign in enumerate(signs):
+        shapes[f"sign {k}"] = Text((k + 1) * (size + 1) - 0.53, size / 2 - 0.03, sign)
+    return Scene("", shapes, xlim=(-0.1, 3 * size + 2.1), ylim=(-0.1, size + 1.3))
 
 
 @check_explorer("explore-products", {"product": "A @ B.T: ik,jk->ij"})
@@ -173,26 +260,48 @@ def test_rows_times_rows():
         terms = " + ".join(f"{x}·{y}" for x, y in zip(a[i], b[j], strict=True))
         return f"{terms} = {result[i][j]}"
 
-    lines = ["0", "1"]
     return Seen(
         says(
             "einsum('ik,jk->ij'): summed over k. The result has {} dimensions: {}, {}, {}, {}.",
             *(2, *result[0], *result[1]),
         ),
-        *(
-            Grid(name, t, lines, lines, text="{:g}", detail=said, limits=(0, 250), role=role)
-            for name, t, said, role in (
-                ("A", a, None, "query"),
-                ("B", b, None, "key"),
-                ("result", result, how, "data"),
-            )
+        _equation(
+            2,
+            (",", "→"),
+            ("A\nik", a, "query", None),
+            ("B\njk", b, "key", None),
+            ("result\nij", result, "data", how),
+        ),
+    )
+
+
+@check_explorer("explore-products", {"product": "columns, sums: ki,kj->i"})
+def test_a_product_that_leaves_one_dimension():
+    a, b = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
+    result = [[sum(a[k][i] * b[k][j] for j in range(2) for k in range(2))] for i in range(2)]
+
+    def how(i, j):
+        terms = [f"{a[k][i]}·{b[k][n]}" for n in range(2) for k in range(2)]
+        return " + ".join(terms) + f" = {result[i][0]}"
+
+    return Seen(
+        says(
+            "einsum('ki,kj->i'): summed over j and k. The result has {} dimension: {}, {}.",
+            *(1, result[0][0], result[1][0]),
+        ),
+        _equation(
+            2,
+            (",", "→"),
+            ("A\nki", a, "query", None),
+            ("B\nkj", b, "key", None),
+            ("result\ni", result, "data", how),
         ),
     )
 
 
 @check_explorer("explore-layer", {"weights": "as torch keeps it, A"})
 def test_two_tokens_through_a_layer_that_keeps_the_transpose():
-    x, w, bias = [[1, 0, 2], [0, 1, -1]], [[1, 3, 5], [2, 4, 6]], [0.5, -0.5]
+    x, w, bias = [[1, 0, 2], [0, 1, -1]], [[1, 3, 5], [2, 4, 6]], [1, -1]
     y = [
         [sum(a * b for a, b in zip(r, c, strict=True)) + s for c, s in zip(w, bias, strict=True)]
         for r in x
@@ -200,28 +309,22 @@ def test_two_tokens_through_a_layer_that_keeps_the_transpose():
 
     def sums(i, j):
         terms = " + ".join(f"{a}·{b}" for a, b in zip(x[i], w[j], strict=True))
-        said = f"{terms} + {bias[j]:g} = {y[i][j]:g}"
+        said = f"{terms} + {bias[j]} = {y[i][j]}"
         return said.replace("+ -", "− ").replace("-", "−")
 
-    tokens, outs = ["token 0", "token 1"], ["out 0", "out 1"]
-    ins = [f"in {k}" for k in range(3)]
-    look = {"text": "{:g}", "limits": (-5, 20)}
     return Seen(
         says(
-            "x @ A.T + b: the weights are {} by {}, one row for each output, and the two tokens "
-            "give ({}, {}) and ({}, {})",
-            *(2, 3, *y[0], *y[1]),
+            "x @ A.T + b with b = ({}, {}): the weights are {} by {}, one row for each output, and "
+            "the two tokens give ({}, {}) and ({}, {})",
+            *(*bias, 2, 3, *y[0], *y[1]),
         ),
-        Grid("x", x, tokens, ins, role="data", **look),
-        Grid(
-            "the weights",
-            [*w, [math.nan] * 3],
-            [f"row {k}" for k in range(3)],
-            [f"column {k}" for k in range(3)],
-            role="weight",
-            **look,
+        _equation(
+            3,
+            (",", "→"),
+            ("x\n2 tokens × 3 in", x, "data", None),
+            ("A\n2 out × 3 in", w, "weight", None),
+            ("y\n2 tokens × 2 out", y, "data", sums),
         ),
-        Grid("y, with b = (0.5, −0.5)", y, tokens, outs, detail=sums, role="data", **look),
     )
 
 
@@ -229,9 +332,6 @@ def test_two_tokens_through_a_layer_that_keeps_the_transpose():
 def test_gains_of_two_tokens():
     x, gain = [[1, 2, 3], [4, 5, 6]], [10, -1]
     result = [[g * v for v in row] for g, row in zip(gain, x, strict=True)]
-    tokens, three = ["token 0", "token 1"], ["0", "1", "2"]
-    look = {"text": "{:g}", "limits": (-6, 60)}
-    nan = math.nan
 
     def how(i, j):
         return f"{x[i][j]} · {gain[i]} = {result[i][j]}".replace("-", "−")
@@ -242,16 +342,13 @@ def test_gains_of_two_tokens():
             "of which {} are used.",
             *(*gain, 2, 2, 2),
         ),
-        Grid("X", x, tokens, three, role="data", **look),
-        Grid(
-            "diag(gains)",
-            [[10, 0, nan], [0, -1, nan], [nan] * 3],
-            three,
-            three,
-            role="weight",
-            **look,
+        _equation(
+            3,
+            "@=",
+            ("diag(gains)\n2 × 2", [[10, 0], [0, -1]], "weight", None),
+            ("X\n2 × 3", x, "data", None),
+            ("gains ⊙ X\n2 × 3", result, "data", how),
         ),
-        Grid("gains ⊙ X", result, tokens, three, detail=how, role="data", **look),
     )
 
 
@@ -259,16 +356,11 @@ def test_gains_of_two_tokens():
 def test_the_gradient_of_the_input_of_a_layer():
     arrives, w = [[1, 0], [2, -1]], [[1, 2], [3, 4], [5, 6]]
     found = [[sum(g * v for g, v in zip(row, k, strict=True)) for k in w] for row in arrives]
-    nan = math.nan
 
     def sums(i, j):
-        if i > 1:
-            return ""
         terms = " + ".join(f"{g}·{v}" for g, v in zip(arrives[i], w[j], strict=True))
         return f"{terms} = {found[i][j]}".replace("-", "−")
 
-    three = ["0", "1", "2"]
-    look = {"text": "{:g}", "limits": (-5, 8)}
     transposed = [[row[k] for row in w] for k in range(2)]
     return Seen(
         says(
@@ -276,23 +368,12 @@ def test_the_gradient_of_the_input_of_a_layer():
             "outputs.",
             *(2, 3, 2),
         ),
-        Grid(
-            "first factor",
-            [[*arrives[0], nan], [*arrives[1], nan], [nan] * 3],
-            three,
-            three,
-            role="ink",
-            **look,
-        ),
-        Grid("second factor", [*transposed, [nan] * 3], three, three, role="ink", **look),
-        Grid(
-            "the gradient",
-            [*found, [nan] * 3],
-            three,
-            three,
-            detail=sums,
-            role="gradient",
-            **look,
+        _equation(
+            3,
+            "@=",
+            ("dY\n2 tokens × 2 out", arrives, "ink", None),
+            ("W.T\n2 out × 3 in", transposed, "ink", None),
+            ("dX\n2 tokens × 3 in", found, "gradient", sums),
         ),
     )
 
@@ -327,6 +408,7 @@ def test_a_number_between_two_with_four_digits():
             ylim=(-0.3, 0.6),
             axes="box",
             xlabel="all numbers from 1/2 to 4 that there are",
+            xticks=[(0.5, "1/2"), (1, "1"), (2, "2"), (3, "3"), (4, "4")],
             yticks=[],
         ),
     )
@@ -381,4 +463,31 @@ def test_harmonic_sums_in_half_precision():
             "order",
             "sum",
         ),
+    )
+
+
+@check_explorer("explore-five-ways", {"tensor": "in_list", "it is": "saved and moved"})
+def test_a_parameter_in_a_list_is_lost_to_the_module():
+    class Holder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.held = [nn.Parameter(torch.ones(3, dtype=torch.float64))]
+
+    holder = Holder().to(torch.float32)
+    moved = holder.held[0].dtype == torch.float32
+    facts = {
+        "learned": bool([*holder.parameters()]),
+        "saved": bool(holder.state_dict()),
+        "moved": moved,
+    }
+    shapes = {}
+    for k, (end, fact) in enumerate(facts.items()):
+        shapes[end] = Box(
+            2.5 * k, 0, 2.3, 1, "yes" if fact else "no", role="good" if fact else "quiet",
+            fill=0.5 if fact else 0.0,
+        )  # fmt: skip
+        shapes[f"name {k}"] = Text(2.5 * k + 1.15, 1.4, end)
+    return Seen(
+        says("in_list holds {} numbers. It is none of the three. You said: saved and moved.", 3),
+        Scene("", shapes, xlim=(-2, 9.3), ylim=(-0.1, 1.9)),
     )

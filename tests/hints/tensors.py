@@ -8,13 +8,7 @@ from torch import nn
 from book.checkers.tensors.modules import _Gains
 from book.formulas.relations import Call
 
-from .texts import Code, Entries, Formula, LeftOut, draw, oracle
-
-
-def scaled():
-    x, rows, columns = draw(3, 4), draw(3), draw(4)
-    return {r"\text{rows}": rows, r"\text{columns}": columns, "X": x,
-            "Y": oracle("tensors.scale")(x, rows, columns)}  # fmt: skip
+from .texts import Code, Entries, Formula, LeftOut, draw
 
 
 def gains():
@@ -72,9 +66,7 @@ ENTRIES: Entries = {
         ),
         ("F.layer_norm(x, (64,))", "s * F.layer_norm(x, (64,))"),
     ),
-    ("ex-scale", r"\operatorname{diag}(\text{rows})\,X\operatorname{diag}(\text{columns})"): (
-        Formula(scaled, claim="Y=@0")
-    ),
+    ("ex-linear-backward", "Y=XW+b"): Formula(linear_rows),
     ("ex-register-gains", r"x\odot\text{mask}\odot g_1\odot\dots\odot g_{\text{depth}}"): (
         Formula(
             gains,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from book.checkers.tensors.comparisons import IS_SOFTMAX, SAME, SLIP
 from book.checkers.tensors.modules import REGISTER_GAINS, module_report
-from book.checkers.tensors.shapes import BROADCAST_SHAPE, MIX, SCALE, WHICH_CHECK
+from book.checkers.tensors.shapes import BROADCAST_SHAPE, LINEAR_BACKWARD, MIX, WHICH_CHECK
 
 __all__ = ["EXERCISES", "module_report"]
 
@@ -16,7 +16,7 @@ EXERCISES = {
     "which_check": WHICH_CHECK,
     "broadcast_shape": BROADCAST_SHAPE,
     "mix": MIX,
-    "scale": SCALE,
+    "linear_backward": LINEAR_BACKWARD,
     "register_gains": REGISTER_GAINS,
     "slip": SLIP,
     "same": SAME,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Case, Exercise, Rule, WrongAnswer, in_parts
+from book.checkers.core import Case, Exercise, Rule, WrongAnswer, autograd, in_parts
 from book.checkers.questions import choice
 from book.checkers.tensors.common import draw
 
@@ -185,133 +186,131 @@ BROADCAST_SHAPE = Exercise(
 )
 
 
-# --- scale(x, rows, columns) ----------------------------------------------------------------------
+# --- linear_backward(x, W, dY) --------------------------------------------------------------------
 
 
-def _scale_oracle(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    return torch.einsum("...ij,i,j->...ij", x, rows, columns)
+def _flat(t: Tensor) -> Tensor:
+    return t.reshape(-1, t.shape[-1])
 
 
-def _in_place(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    x *= rows[:, None]
-    x *= columns
-    return x
+def _linear_backward_oracle(x: Tensor, W: Tensor, dY: Tensor) -> tuple[Tensor, ...]:
+    leaves = [t.detach().clone().requires_grad_() for t in (x, W, W.new_zeros(W.shape[1]))]
+    y = F.linear(leaves[0], leaves[1].T, leaves[2])
+    return torch.autograd.grad(y, leaves, dY)
 
 
-def _rows_at_the_front(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    return x * rows.reshape(-1, *[1] * (x.dim() - 1)) * columns
+@in_parts
+def _linear_backward(
+    of_x: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda x, W, dY: dY @ W.T,
+    of_W: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda x, W, dY: _flat(x).T @ _flat(dY),
+    of_b: Callable[[Tensor, Tensor, Tensor], Tensor] = lambda x, W, dY: _flat(dY).sum(0),
+) -> Callable[..., tuple[Tensor, ...]]:
+    """The three gradients, each with what may be put in its place."""
+    return lambda x, W, dY: (of_x(x, W, dY), of_W(x, W, dY), of_b(x, W, dY))
 
 
-def _matrices(
+def _layer(
     name: str,
     *shape: int,
-    grad: bool = True,
+    to: int = 4,
     tol: float = 1e-11,
     dtype: torch.dtype = torch.float64,
-    change: Callable[[Tensor], Tensor] = lambda x: x,
-    sign: int = 1,
 ) -> Case:
-    """`x` of that shape, changed, with a gain for each row and each column, none of them 1."""
+    """`x` of that shape, weights to `to` outputs, and a gradient of the outputs."""
 
     def inputs() -> tuple[Tensor, ...]:
-        x = change(draw(*shape, dtype=dtype))
-        rows, columns = (2 + draw(x.shape[k], seed=-k, dtype=dtype) for k in (-2, -1))
-        return tuple(t.requires_grad_(grad) for t in (x, sign * rows, columns))
+        x, W = draw(*shape, dtype=dtype), draw(shape[-1], to, seed=1, dtype=dtype)
+        return x, W, draw(*shape[:-1], to, seed=2, dtype=dtype)
 
-    return Case(name, inputs, tol=tol, grad=grad)
-
-
-def _with_infinity(x: Tensor) -> Tensor:
-    x[0, 1] = -torch.inf
-    return x
+    return Case(name, inputs, tol=tol)
 
 
-SCALE = Exercise(
-    title="A gain per token and a gain per feature",
-    oracle=_scale_oracle,
-    leading={"x": 2},
+LINEAR_BACKWARD = Exercise(
+    title="Backwards through a linear layer",
+    oracle=_linear_backward_oracle,
+    leading={"x": 1, "dY": 1},
     cases=[
-        _matrices("a 3 x 4 matrix", 3, 4),
-        _matrices("a square matrix", 4, 4),
-        _matrices("a batch of two", 2, 3, 4),
-        _matrices("as many matrices as rows", 3, 3, 4),
-        _matrices("leading dimensions 2, 1 and 3", 2, 1, 3, 5, 4),
-        _matrices("a single row", 1, 5),
-        _matrices("a single column", 5, 1),
-        _matrices("no rows at all", 0, 4),
-        _matrices("a transposed matrix", 4, 3, change=lambda t: t.mT),
-        _matrices("numbers of size 1e150", 3, 4, change=lambda t: 1e150 * t),
-        _matrices("float32", 3, 4, dtype=torch.float32, tol=1e-5),
-        _matrices("an infinite entry, without gradients", 3, 4, grad=False, change=_with_infinity),
-        _matrices(
-            "an infinite entry and negative gains", 3, 4, grad=False, change=_with_infinity, sign=-1
-        ),
-        _matrices("a square matrix, without gradients", 3, 3, grad=False),
+        _layer("a matrix of five tokens", 5, 3),
+        _layer("as many tokens as features as outputs", 4, 4),
+        _layer("a batch of two texts", 2, 5, 3),
+        _layer("all sizes alike", 3, 3, 3, to=3),
+        _layer("leading dimensions 2, 1 and 3", 2, 1, 3, 5),
+        _layer("one token, a vector", 3),
+        _layer("a matrix of one row", 1, 3),
+        _layer("a batch of one text with one token", 1, 1, 3, to=2),
+        _layer("one output", 2, 3, 5, to=1),
+        _layer("one feature", 2, 3, 1),
+        _layer("float32", 2, 5, 3, dtype=torch.float32, tol=1e-5),
     ],
     wrong=[
         WrongAnswer(
-            "rows and columns exchanged",
-            "A vector meets the last dimension, the columns. If x is square no error is raised.",
-            lambda x, rows, columns: x * columns[:, None] * rows,
+            "a gradient for each text",
+            "All texts use the same `W` and the same b, so the sum runs over the texts too. A "
+            "gradient has the shape of what it belongs to.",
+            lambda x, W, dY: (dY @ W.T, x.mT @ dY, dY.sum(-2)),
         ),
         WrongAnswer(
-            "rows not turned into a column",
-            "`x * rows` aligns `rows` with the last dimension, so it scales columns too.",
-            lambda x, rows, columns: x * rows * columns,
+            "the gradient of W for each text",
+            "All texts use the same `W`, so the sum runs over the texts too.",
+            _linear_backward(
+                of_W=lambda x, W, dY: x.mT @ dY if x.dim() > 1 else torch.outer(x, dY)
+            ),
         ),
         WrongAnswer(
-            "rows aligned with the first dimension",
-            "With leading dimensions the rows are the last but one: shape (N, 1), not (N, 1, 1).",
-            _rows_at_the_front,
+            "the gradient of b summed over the tokens only",
+            "All texts use the same b, so the sum runs over the texts too.",
+            _linear_backward(of_b=lambda x, W, dY: dY.sum(-2) if dY.dim() > 1 else dY.clone()),
         ),
         WrongAnswer(
-            "the gain per row left out",
-            "`rows` is not used: diag(rows) stands on the left of X.",
-            lambda x, rows, columns: x * columns,
+            "the gradient of b summed over the first dimension only",
+            "For a batch the first dimension counts the texts, and their tokens remain.",
+            _linear_backward(of_b=lambda x, W, dY: dY.sum(0) if dY.dim() > 1 else dY.clone()),
         ),
         WrongAnswer(
-            "the gain per column left out",
-            "`columns` is not used: diag(columns) stands on the right of X.",
-            lambda x, rows, columns: x * rows[:, None],
+            "averaged over the texts",
+            "The chain rule has a sum. Where a mean is wanted it stands in the loss, and so "
+            "already in dY.",
+            _linear_backward(
+                of_W=lambda x, W, dY: _flat(x).T @ _flat(dY) / (x.shape[0] if x.dim() > 2 else 1),
+                of_b=lambda x, W, dY: _flat(dY).sum(0) / (x.shape[0] if x.dim() > 2 else 1),
+            ),
         ),
         WrongAnswer(
-            "added, not multiplied",
-            "A gain multiplies. Adding a row or a column is a shift.",
-            lambda x, rows, columns: x + rows[:, None] + columns,
+            "averaged over all tokens",
+            "The chain rule has a sum. Where a mean is wanted it stands in the loss, and so "
+            "already in dY.",
+            _linear_backward(
+                of_W=lambda x, W, dY: _flat(x).T @ _flat(dY) / max(len(_flat(x)), 1),
+                of_b=lambda x, W, dY: _flat(dY).sum(0) / max(len(_flat(dY)), 1),
+            ),
         ),
         WrongAnswer(
-            "a matrix product with the vector",
-            "`rows @ x` adds up over the rows, so a dimension is gone; a gain keeps the shape.",
-            lambda x, rows, columns: (rows @ x) * columns,
+            "the gradient of W transposed",
+            "That is the gradient of torch's stored weight. `W` has the inputs first: x.T @ dY.",
+            _linear_backward(of_W=lambda x, W, dY: _flat(dY).T @ _flat(x)),
         ),
         WrongAnswer(
-            "diagonal matrices multiplied out",
-            "In exact arithmetic it is the same, but the zeros beside the diagonal are multiplied "
-            "too: 0 times infinity is nan, and it is d times the work.",
-            lambda x, rows, columns: torch.diag(rows) @ x @ torch.diag(columns),
+            "W where its transpose belongs",
+            "An entry of x reaches the outputs by its row of `W`: dY @ W.T. If `W` is square, the "
+            "mistake raises no error.",
+            _linear_backward(of_x=lambda x, W, dY: dY @ (W if W.shape[0] == W.shape[1] else W.T)),
         ),
         WrongAnswer(
-            "changed in place",
-            "The caller's `x` is overwritten; with gradients, torch refuses.",
-            _in_place,
-        ),
-        WrongAnswer(
-            "gains without a gradient",
-            "`detach` or `.data` cuts the gains off: the values are right, but they never learn.",
-            lambda x, rows, columns: x * rows.detach()[:, None] * columns.detach(),
+            "the gradient of x summed over the texts",
+            "Each row of x is used once, by its own token, so nothing is summed over tokens or "
+            "texts.",
+            _linear_backward(of_x=lambda x, W, dY: (dY.sum(0) if dY.dim() > 2 else dY) @ W.T),
         ),
     ],
     variants=[
-        lambda x, rows, columns: x * rows.unsqueeze(-1) * columns,
-        lambda x, rows, columns: x * torch.outer(rows, columns),
-        lambda x, rows, columns: (x.mT * rows).mT * columns,
-    ],
-    rules=(
-        Rule(
-            "without a matrix product",
-            ("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.addmm", "aten.baddbmm"),
+        _linear_backward(),
+        lambda x, W, dY: (
+            torch.einsum("...o,io->...i", dY, W),
+            torch.einsum("...i,...o->io", x, dY),
+            torch.einsum("...o->o", dY),
         ),
-    ),
+    ],
+    rules=(autograd(),),
 )
 
 

@@ -110,47 +110,49 @@ def recursively(a, b):
     return (*recursively(a[:-1], b[:-1]), x * y if 1 in (x, y) else x)
 
 
-# tensors.scale
+# tensors.linear_backward
 
 
-def in_place(x, rows, columns):
-    x *= rows[:, None]
-    x *= columns
-    return x
+def as_for_a_matrix(x, W, dY):
+    return dY @ W.T, x.mT @ dY, dY.sum(-2)
 
 
-def infinities_put_back(x, rows, columns):
-    finite = x.masked_fill(x.isinf(), 0)
-    return torch.where(x.isinf(), x, finite * rows[:, None] * columns)
+def by_autograd(x, W, dY):
+    x, W = x.detach().clone().requires_grad_(), W.detach().clone().requires_grad_()
+    b = torch.zeros_like(dY[..., :]).requires_grad_()
+    dx, dW, db = torch.autograd.grad(x @ W + b, (x, W, b), dY)
+    return dx, dW, db.reshape(-1, dY.shape[-1]).sum(0)
 
 
-def row_by_row(x, rows, columns):
-    return torch.stack([x[i] * rows[i] for i in range(len(rows))]) * columns
+def last_text_only(x, W, dY):
+    while x.dim() > 2:
+        x, dY = x[-1], dY[-1]
+    rows, arrives = x.reshape(-1, x.shape[-1]), dY.reshape(-1, dY.shape[-1])
+    return dY @ W.T, rows.T @ arrives, arrives.sum(0)
 
 
-def filled(x, rows, columns):
-    out = torch.zeros(x.shape)
-    for i in range(len(rows)):
-        for j in range(len(columns)):
-            out[..., i, j] = x[..., i, j] * rows[i] * columns[j]
-    return out
+def token_by_token(x, W, dY):
+    dW, db = torch.zeros_like(W), torch.zeros_like(W[0])
+    for row, arrives in zip(x.flatten(0, -2), dY.flatten(0, -2), strict=True):
+        dW += row[:, None] * arrives
+        db += arrives
+    return torch.matmul(dY, W.mT), dW, db
 
 
-def filled_like_x(x, rows, columns):
-    out = torch.empty_like(x)
-    for i, r in enumerate(rows.tolist()):
-        out[..., i, :] = x[..., i, :] * r
-    return out * columns
+def one_token_after_the_other(x, W, dY):
+    dx = torch.zeros_like(x)
+    dW, db = torch.zeros_like(W), torch.zeros_like(W[0])
+    for at in itertools.product(*map(range, x.shape[:-1])):
+        dx[at] = (dY[at] * W).sum(-1)
+        dW = dW + torch.outer(x[at], dY[at])
+        db = db + dY[at]
+    return dx, dW, db
 
 
-def matrices_of_what_is_finite(x, rows, columns):
-    y = torch.diag(rows) @ x.masked_fill(x.isinf(), 0) @ torch.diag(columns)
-    return torch.where(x.isinf(), x * rows[:, None] * columns, y)
-
-
-def all_axes_turned(x, rows, columns):
-    around = tuple(range(x.dim()))[::-1]
-    return (x.permute(around) * rows).permute(around) * columns
+def by_tensordot(x, W, dY):
+    shared = list(range(x.dim() - 1))
+    db = dY.sum(shared) if shared else dY.clone()
+    return torch.tensordot(dY, W, ([-1], [1])), torch.tensordot(x, dY, (shared, shared)), db
 
 
 # tensors.register_gains
@@ -466,30 +468,25 @@ WRONG = [
         only_where_both_have_a_size,
         named="the extra leading dimensions are dropped",
     ),
-    Wrong("tensors.scale", "in place", in_place, named="changed in place"),
-    Wrong("tensors.scale", "infinite entries as they were", infinities_put_back),
-    Wrong("tensors.scale", "along the first dimension", row_by_row),
-    Wrong("tensors.scale", "into a tensor of the default dtype", filled),
-    Wrong("tensors.scale", "the rows' gains taken out of the graph", filled_like_x),
     Wrong(
-        "tensors.scale",
-        "a matrix product of what is finite",
-        matrices_of_what_is_finite,
-        says="says without a matrix product",
+        "tensors.linear_backward",
+        "as for a matrix",
+        as_for_a_matrix,
+        named="a gradient for each text",
     ),
+    Wrong("tensors.linear_backward", "autograd", by_autograd, says="says without autograd"),
+    Wrong("tensors.linear_backward", "the last text only", last_text_only),
+    Wrong("tensors.linear_backward", "not for a vector", token_by_token),
     Wrong(
-        "tensors.scale",
-        "all axes turned",
-        all_axes_turned,
-        named="rows aligned with the first dimension",
+        "tensors.linear_backward",
+        "transposed weights",
+        lambda x, W, dY: (
+            dY @ W.T,
+            torch.einsum("...o,...i->oi", dY, x),
+            torch.einsum("...o->o", dY),
+        ),
+        named="the gradient of W transposed",
     ),
-    Wrong(
-        "tensors.scale",
-        "gains exchanged",
-        lambda x, r, c: x * r * c[:, None],
-        named="rows and columns exchanged",
-    ),
-    Wrong("tensors.scale", "the average of the two", lambda x, r, c: x * (r[:, None] + c) / 2),
     Wrong(
         "tensors.register_gains",
         "a plain list",
@@ -565,13 +562,8 @@ WRONG = [
 RIGHT = [
     Right("tensors.broadcast_shape", "sets of sizes", by_sets),
     Right("tensors.broadcast_shape", "from the right, recursively", recursively),
-    Right(
-        "tensors.scale",
-        "einsum without a sum",
-        lambda x, r, c: torch.einsum("i,...ij,j->...ij", r, x, c),
-    ),
-    Right("tensors.scale", "transposed and back", lambda x, r, c: (x.mT * r).mT.mul(c)),
-    Right("tensors.scale", "by views", lambda x, r, c: r.reshape(-1, 1) * (c.expand(x.shape) * x)),
+    Right("tensors.linear_backward", "loops", one_token_after_the_other),
+    Right("tensors.linear_backward", "tensordot", by_tensordot),
     Right("tensors.register_gains", "registered by name", module_report(OneByOne)),
     Right("tensors.register_gains", "a module for each gain", module_report(Modules)),
     Right("tensors.same", "number by number", number_by_number),
