@@ -7,7 +7,7 @@ import torch
 
 from book.diagram.trace import trace
 from book.diagram.view import look
-from book.explorer import Arrow, Bars, Box, Curve, Dot, Heat, Polygon, Scene, Segment, Text
+from book.explorer import Arrow, Box, Curve, Dot, Heat, Polygon, Scene, Segment, Text
 
 from .counting import counted
 from .reading import Seen, check_explorer, says
@@ -91,6 +91,16 @@ def test_the_cache_of_a_latent_and_what_reading_it_costs():
         at = (4.2, heights[0] + 0.45) if mine else (7.1, heights[-1])
         shapes[f"name of {name}"] = Text(*at, name, role=role, anchor="start")
     shapes["now"] = Dot(np.log2(heads), np.log2(cached), role="key")
+    columns = {}
+    for x, (name, high) in enumerate(
+        {"MHA": mha, "GQA-8": grouped, "MQA": single, "MLA": absorbed / (2 * cached)}.items()
+    ):
+        role = numbers[name][1]
+        columns[f"column of {name}"] = Box(x + 0.15, 0, 0.7, high, role=role, fill=0.6)
+        columns[f"number of {name}"] = Text(x + 0.5, high + 14, str(round(high)))
+    ridge = 989 / 3.35  # an H100's TFLOP/s over its TB/s
+    columns["ridge"] = Segment(0, ridge, 4, ridge, role="ink", dash=True)
+    columns["name of the ridge"] = Text(0.1, ridge + 16, "H100: 295", anchor="start")
     return Seen(
         says(
             "Latent {}, shared key {}, {} heads of {}: {} numbers ... {} of MHA's ... {} GQA "
@@ -110,21 +120,23 @@ def test_the_cache_of_a_latent_and_what_reading_it_costs():
             xticks=[(np.log2(h), str(h)) for h in all_heads],
             yticks=[(6, "64"), (8, "256"), (10, "1k"), (12, "4k"), (14, "16k")],
         ),
-        Bars(
+        Scene(
             "FLOPs per byte of cache, 16 bits",
-            ["MHA", "GQA-8", "MQA", "MLA"],
-            {"decoding": [mha, grouped, single, absorbed / (2 * cached)]},
-            "attention",
-            "FLOPs per byte",
+            columns,
+            xlim=(0, 4),
+            ylim=(0, 330),
+            xlabel="attention, MLA in the absorbed form",
+            ylabel="FLOPs per byte",
+            axes="box",
+            xticks=[(0.5, "MHA"), (1.5, "GQA-8"), (2.5, "MQA"), (3.5, "MLA")],
         ),
     )
 
 
-@check_explorer("explore-chunk", {"new tokens": "64", "tokens in the cache before": "256"})
-def test_the_work_of_the_two_forms_as_torch_counts_it():
-    # DeepSeek-V2: heads, features of a head without and with rotation, of a value, of the latent.
+def parts_counted(new, total):
+    """DeepSeek-V2: projections, then scores and means, in the naive and the absorbed form."""
+    # Heads, features of a head without and with rotation, of a value, of the latent.
     h, d_h, d_r, d_v, d_c = 128, 128, 64, 128, 512
-    new, total = 64, 64 + 256
     naive = [
         counted(((total, d_c), (d_c, h * (d_h + d_v)))),
         counted(((h, new, d_h + d_r), (h, d_h + d_r, total)), ((h, new, total), (h, total, d_v))),
@@ -133,23 +145,70 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
         counted(((h, new, d_h), (h, d_h, d_c)), ((h, new, d_c), (h, d_c, d_v))),
         counted(((h * new, d_c + d_r), (d_c + d_r, total)), ((h * new, total), (total, d_c))),
     ]
-    ratio = sum(absorbed) / sum(naive)
-    assert ratio < 1
+    return naive, absorbed
+
+
+@check_explorer("explore-chunk", {"new tokens": "256", "tokens in the cache before": "1024"})
+def test_the_work_of_the_two_forms_as_torch_counts_it():
+    ratios = {}
+    for k in range(13):
+        one, other = parts_counted(2**k, 2**k + 1024)
+        ratios[2**k] = sum(other) / sum(one)
+    naive, absorbed = parts_counted(256, 256 + 1024)
+    assert ratios[256] > 1
+    # Halved again and again: where the two forms cost the same.
+    low, high = 64.0, 256.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        up, wider = 512 * (128 + 128), 2 * 512 - 128 - 128
+        cheaper = middle * (1024 + middle) * wider < 1024 * up
+        low, high = (middle, high) if cheaper else (low, middle)
+    x = np.log2(low)
+    curve = Curve(range(13), np.log2(list(ratios.values())), role="data", strong=True)
+    ratio = {
+        "as much": Segment(0, 0, 12, 0, role="ink", dash=True),
+        "above": Text(0.2, 1.3, "naive is cheaper", anchor="start", role="query"),
+        "below": Text(11.9, -3, "absorbed\nis cheaper", anchor="end", role="key"),
+        "ratio": curve,
+        "even": Segment(x, -7.5, x, 0, role="ink", dash=True),
+        "even at": Text(x + 0.2, -6.9, f"T = {round(low)}", anchor="start"),
+        "now": Dot(8, np.log2(ratios[256]), role="data"),
+    }
+    parts = {
+        "name of scores": Text(0.2, 335, "scores and means", anchor="start", role="weight"),
+        "name of projections": Text(0.2, 305, "projections", anchor="start", role="value"),
+    }
+    for x, name, (first, second) in ((0.5, "naive", naive), (2.1, "absorbed", absorbed)):
+        first, second = 100 * first / sum(naive), 100 * second / sum(naive)
+        parts[f"projections, {name}"] = Box(x, 0, 1, first, role="value", fill=0.6)
+        parts[f"scores, {name}"] = Box(x, first, 1, second, role="weight", fill=0.6)
+        parts[f"total, {name}"] = Text(x + 0.5, first + second + 15, str(round(first + second)))
     return Seen(
         says(
             "New tokens: {}, after {} in the cache. The absorbed form does {} times the work of "
-            "the naive one, so the layer takes the absorbed form",
-            *(new, 256, ratio),
+            "the naive one, so the layer takes the naive form. Both cost the same at {} new tokens",
+            *(256, 1024, ratios[256], low),
         ),
-        Bars(
+        Scene(
+            "work of the absorbed form / of the naive",
+            ratio,
+            xlim=(-0.4, 12.4),
+            ylim=(-7.5, 2.4),
+            xlabel="new tokens T",
+            ylabel="ratio",
+            axes="box",
+            xticks=[(0, "1"), (3, "8"), (6, "64"), (9, "512"), (12, "4096")],
+            yticks=[(-6, "1/64"), (-4, "1/16"), (-2, "1/4"), (0, "1"), (2, "4")],
+        ),
+        Scene(
             "work, in percent of the naive form's total",
-            ["projections", "scores and means"],
-            {
-                "naive": [100 * part / sum(naive) for part in naive],
-                "absorbed": [100 * part / sum(naive) for part in absorbed],
-            },
-            "part",
-            "percent",
+            parts,
+            xlim=(0, 3.6),
+            ylim=(0, 360),
+            xlabel="form",
+            ylabel="percent",
+            axes="box",
+            xticks=[(1, "naive"), (2.6, "absorbed")],
         ),
     )
 
@@ -169,7 +228,7 @@ def test_a_turned_key_and_an_absorbed_query_disagree():
         "narrowing": Polygon(
             [(0.4, -0.8), (1.6, 0.2), (2.4, 0.2), (3.6, -0.8)], role="ink", faint=True
         ),
-        "narrowing matrix": Text(2, -0.4, "· (1, 1, 1)"),
+        "narrowing matrix": Text(2, -0.4, "× (1, 1, 1)"),
         "latent": Box(1.4, 0.2, 1.2, 0.7, label="4", role="key", strong=True, fill=0.5),
         "stored": Text(1.2, 0.55, "stored", anchor="end", role="key"),
         "up-projection of the key": Polygon(
@@ -185,7 +244,7 @@ def test_a_turned_key_and_an_absorbed_query_disagree():
         "up-projection of the query": Polygon(
             [(6.6, 0.9), (5.4, 3.5), (8.6, 3.5), (7.4, 0.9)], role="ink", faint=True
         ),
-        "the same matrix": Text(7, 2.4, "· (3, 1)"),
+        "the same matrix": Text(7, 2.4, "× (3, 1)"),
         "absorbed query": Box(6.4, 0.2, 1.2, 0.7, label="5", role="query", fill=0.3),
         "absorbed": Text(7, -0.1, "absorbed query", role="query"),
         "compared wide": Segment(3.6, 3.85, 5.4, 3.85, role="weight", strong=True, **there),

@@ -9,42 +9,12 @@ from book.formulas.relations import Call
 from .map import flops
 from .texts import Code, Entries, Formula, draw, oracle
 
-THETA = torch.tensor([0.9, 0.2], dtype=torch.float64)
-PLACES = {"i": 5, "j": 2}
-
-
-def turned(rows, m):
-    """Rows of two pairs, turned as complex numbers by m times each frequency."""
-    pairs = torch.view_as_complex(rows.unflatten(-1, (2, 2)).contiguous())
-    return torch.view_as_real(pairs * (1j * m * THETA).exp()).flatten(-2)
-
-
-def rotation(m):
-    """R_m of both pairs: what becomes of unit rows."""
-    return turned(torch.eye(4, dtype=torch.float64), m).T.contiguous()
-
 
 def cached_pair():
     """A pair of the shared rotated key, as the reference stores it."""
     x = draw(1, 2)
     y = oracle("rope.apply")(x[None], torch.tensor([3]), 1e4)[0, 0]
     return {"x": x[0], "a": x[0, 0], "b": x[0, 1], "c": math.cos(3), "s": math.sin(3), "y": y}
-
-
-def between():
-    x, c, w_q, w_uk = draw(6, 5), draw(6, 3), draw(5, 4), draw(3, 4)
-    q, k = torch.einsum("ic,cd->id", x, w_q), torch.einsum("ic,cd->id", c, w_uk)
-    i, j = PLACES.values()
-    return {
-        **PLACES, "q": q, "k": k, "x": x, "c": c, "W_Q": w_q, "W_{UK}": w_uk,
-        "M": oracle("mla.between")(w_q, w_uk, i, j, THETA),
-        "s": (turned(q[i], i) * turned(k[j], j)).sum(),
-    }  # fmt: skip
-
-
-def turned_row():
-    x = draw(4)
-    return {"x": x, "m": 3, "R": {3: rotation(3)}, r"\theta": THETA, "y": turned(x, 3)}
 
 
 def absorbed():
@@ -92,6 +62,28 @@ def scale_without_position():
     return {"g": (weights[0] / weights[1]).log() / (scores[0] - scores[1]), "d_h": d_h}
 
 
+def left_by_a_token():
+    """Keys and values of a token in all layers of DeepSeek 67B, as tensors."""
+    return {"n": sum(torch.empty(8, 128).numel() for _ in range(2 * 95))}
+
+
+def made_of_a_latent():
+    """What three heads make of one latent, counted."""
+    c, up_k, up_v = draw(12), draw(3, 12, 8), draw(3, 12, 6)
+    made = [torch.einsum("c,hcd->hd", c, up) for up in (up_k, up_v)]
+    return {"H": 3, "d_h": 8, "d_v": 6, "n": sum(m.numel() for m in made)}
+
+
+def wide_score():
+    """The operations of one query with one row of the cache."""
+    return {"d_c": 12, "d_R": 4, "n": flops(lambda: draw(1, 12 + 4) @ draw(12 + 4, 1))}
+
+
+def narrow_score():
+    """The operations of one query with the key of a head."""
+    return {"d_h": 8, "d_R": 4, "n": flops(lambda: draw(1, 8 + 4) @ draw(8 + 4, 1))}
+
+
 def multiples(distance):
     """Something of the kind of an absorbed query: a row for each distance."""
     return distance * torch.tensor([1.0, -2.0])
@@ -107,23 +99,23 @@ ENTRIES: Entries = {
         says=("turns into",),
         swap={r"\cos": " c", r"\sin": " s"},  # the tables' entries
     ),
-    ("ex-mla-between", "q_i=x_iW_Q", "k_j=c_jW_{UK}", "x_iMc_j^\\top"): Formula(
-        between, claim=r"@0,\qquad @1,\qquad s=@2", says=("the score is",)
-    ),
-    ("ex-mla-between", r"xR_m^\top", r"m\theta_k"): Formula(
-        turned_row,
-        claim=r"y=@0,\qquad y_{2k}=x_{2k}\cos(@1)-x_{2k+1}\sin(@1),\qquad "
-              r"y_{2k+1}=x_{2k}\sin(@1)+x_{2k+1}\cos(@1)",
-        says=("turns a pair of columns by",),
-    ),
     ("ex-mla-span", "torch.stack([absorbed_at(distance) for distance in range(201)])"): Code(
         lambda: ({"absorbed_at": multiples}, torch.arange(201.0)[:, None] * multiples(1)),
         ("torch.stack([absorbed_at(distance) for distance in range(200)])",
          "torch.stack([absorbed_at(distance) for distance in range(1, 201)])",
          "torch.cat([absorbed_at(distance) for distance in range(201)])"),
     ),
-    ("ex-mla-between", r"R_i^\top R_j=R_{j-i}"): Formula(
-        lambda: {"R": {2: rotation(2), 7: rotation(7), 5: rotation(5)}, "i": 2, "j": 7}
+    ("ex-mla-bits", r"95\cdot2\cdot8\cdot128"): Formula(
+        left_by_a_token, claim="n=@0", says=("A token leaves",)
+    ),
+    ("Is the latent narrower than a key?", "H(d_h+d_v)"): Formula(
+        made_of_a_latent, claim="n=@0", says=("all heads make of it",)
+    ),
+    ("Is the latent narrower than a key?", "2(d_c+d_R)"): Formula(
+        wide_score, claim="n=@0", says=("a score in the absorbed form takes",)
+    ),
+    ("Is the latent narrower than a key?", "2(d_h+d_R)"): Formula(
+        narrow_score, claim="n=@0", says=("where a ready key takes",)
     ),
     ("Is the absorbed form always better?", "2d_c>d_h+d_v"): Formula(
         form_costs, claim=r"A>N\iff @0", says=("the naive form wins as long as",)

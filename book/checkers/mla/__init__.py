@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from book.checkers.mla.absorption import ABSORBED
-from book.checkers.mla.cached import BETWEEN, CACHE_ENTRY
+from book.checkers.mla.cached import CACHE_ENTRY
 from book.checkers.mla.decoding import DECODE
-from book.checkers.mla.foresight import BY_HAND, SPAN, WHERE
+from book.checkers.mla.foresight import BITS, BY_HAND, SPAN, WHERE
 from book.checkers.mla.sizes import BUDGET
 
 EXERCISES = {
     "by_hand": BY_HAND,
     "absorbed": ABSORBED,
-    "between": BETWEEN,
     "span": SPAN,
     "where": WHERE,
     "cache_entry": CACHE_ENTRY,
     "decode": DECODE,
     "budget": BUDGET,
+    "bits": BITS,
 }

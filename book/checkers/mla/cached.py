@@ -1,6 +1,6 @@
-"""What goes into the cache, and the matrix that would be needed if its keys were rotated.
+"""What goes into the cache.
 
-The oracles turn by complex numbers and by matrices; a wrong answer has one part replaced.
+The oracle turns by complex numbers; a wrong answer has one part replaced.
 """
 
 from __future__ import annotations
@@ -138,102 +138,5 @@ CACHE_ENTRY = Exercise(
     spared=dict.fromkeys(
         SIXTEEN_BITS,
         "turning by complex numbers is right, and torch has none in 16 bits",
-    ),
-)
-
-
-def _rotation(m: float, theta: Tensor) -> Tensor:
-    """A block-diagonal matrix whose transpose turns rows by the position `m`."""
-    matrix = torch.zeros(2 * len(theta), 2 * len(theta), dtype=theta.dtype)
-    for k, angle in enumerate(m * theta):
-        row = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
-        matrix[2 * k : 2 * k + 2, 2 * k : 2 * k + 2] = torch.stack(row).view(2, 2)
-    return matrix
-
-
-def _between_oracle(w_q: Tensor, w_uk: Tensor, i: int, j: int, theta: Tensor) -> Tensor:
-    return (w_q @ _rotation(i, theta).T) @ (w_uk @ _rotation(j, theta).T).T
-
-
-@in_parts
-def _between(
-    angle: Callable[[int, int], int] = lambda i, j: i - j,
-    halves: bool = False,
-    result: Callable[[Tensor], Tensor] = lambda m: m,
-) -> Answer:
-    def answer(w_q: Tensor, w_uk: Tensor, i: int, j: int, theta: Tensor) -> Tensor:
-        turn = angle(i, j) * theta
-        return result(turned(w_q, turn.cos(), turn.sin(), halves) @ w_uk.T)
-
-    return answer
-
-
-def _between_case(name: str, i: int, j: int, *sizes: int) -> Case:
-    """Sizes d_model, d_c, d_h."""
-    d_model, d_c, d_h = sizes
-
-    def inputs() -> tuple[Any, ...]:
-        theta = 20.0 ** (-torch.arange(0, d_h, 2, dtype=torch.float64) / d_h)
-        w_q, w_uk = draw(d_model, d_h), draw(d_c, d_h, seed=1)
-        return w_q.requires_grad_(), w_uk.requires_grad_(), i, j, theta
-
-    return Case(name, inputs, EXACT, grad=True)
-
-
-BETWEEN = Exercise(
-    title="The matrix in between",
-    oracle=_between_oracle,
-    cases=(
-        _between_case("a key three places back", 5, 2, 7, 5, 8),
-        _between_case("a query at position 0", 0, 4, 7, 5, 8),
-        _between_case("a key at position 0", 6, 0, 7, 5, 8),
-        _between_case("the same position", 3, 3, 7, 5, 4),
-        _between_case("far apart", 1000, 301, 6, 4, 6),
-        _between_case("a square matrix", 4, 1, 6, 6, 6),
-        _between_case("one pair", 2, 1, 3, 4, 2),
-    ),
-    wrong=(
-        WrongAnswer(
-            "the other direction",
-            "The key's rotation is transposed in the product, so what is left is R of j - i, and "
-            "rows times R of j - i turn by i - j.",
-            _between(angle=lambda i, j: j - i),
-        ),
-        WrongAnswer(
-            "no rotation",
-            "This is the one matrix that absorption would need. It is right only for i = j.",
-            _between(angle=lambda i, j: 0),
-        ),
-        WrongAnswer(
-            "the query's rotation only",
-            "The key was turned as well, by its own position j, and that stands in the product "
-            "too.",
-            _between(angle=lambda i, j: i),
-        ),
-        WrongAnswer(
-            "the key's rotation only",
-            "The query was turned as well, by its own position i, and that stands in the product "
-            "too.",
-            _between(angle=lambda i, j: -j),
-        ),
-        WrongAnswer(
-            "the angles added",
-            "One rotation is transposed, so the angles are subtracted: scores feel the distance.",
-            _between(angle=lambda i, j: i + j),
-        ),
-        WrongAnswer(
-            "halves instead of neighbours",
-            "theta belongs to pairs of neighbouring features, (0, 1), (2, 3), and so on.",
-            _between(halves=True),
-        ),
-        WrongAnswer(
-            "transposed",
-            "The token's row stands on the left, so M has shape (d_model, d_c), not the reverse.",
-            _between(result=lambda m: m.T),
-        ),
-    ),
-    variants=(
-        _between(),
-        lambda w_q, w_uk, i, j, theta: w_q @ _rotation(j - i, theta) @ w_uk.T,
     ),
 )

@@ -85,36 +85,6 @@ def one_after_the_other(x, w_down, gain, cos, sin, eps):
     return c, turned(x @ w_down[:, len(gain) :], cos, sin)
 
 
-# mla.between
-
-
-def rotation(at, theta):
-    blocks = [
-        torch.stack([torch.stack([t.cos(), -t.sin()]), torch.stack([t.sin(), t.cos()])])
-        for t in at * theta
-    ]
-    return torch.block_diag(*blocks)
-
-
-def the_sum_of_the_places(w_q, w_uk, i, j, theta):
-    return w_q @ rotation(i + j, theta) @ w_uk.T
-
-
-def only_the_query(w_q, w_uk, i, j, theta):
-    return w_q @ rotation(i, theta).T @ w_uk.T
-
-
-def not_transposed(w_q, w_uk, i, j, theta):
-    return w_uk @ rotation(i - j, theta) @ w_q.T
-
-
-def by_rotated_rows(w_q, w_uk, i, j, theta):
-    return (
-        turned(w_q, (i * theta).cos(), (i * theta).sin())
-        @ turned(w_uk, (j * theta).cos(), (j * theta).sin()).T
-    )
-
-
 # mla.decode
 
 
@@ -186,11 +156,6 @@ WRONG = [
         "mla.cache_entry", "eps beside the root", eps_beside_the_root, named="eps outside the root"
     ),
     Wrong("mla.cache_entry", "the key first", key_first, named="the parts exchanged"),
-    Wrong("mla.between", "the sum of the places", the_sum_of_the_places),
-    Wrong(
-        "mla.between", "only the query turned", only_the_query, named="the query's rotation only"
-    ),
-    Wrong("mla.between", "not transposed", not_transposed, named="transposed"),
     Wrong(
         "mla.decode",
         "the root of the rows",
@@ -221,7 +186,6 @@ WRONG = [
 RIGHT = [
     Right("mla.absorbed", "head by head", row_after_row),
     Right("mla.cache_entry", "one after the other", one_after_the_other),
-    Right("mla.between", "by rotated rows", by_rotated_rows),
     Right("mla.decode", "with keys and values", decode_with()),
     Right("mla.decode", "in the absorbed form", decode_step_by_step),
     Right("mla.budget", "all sizes tried", tried),
