@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Bars, Box, Curve, Dot, Grid, Lines, Scene, Segment, Text
+from book.explorer import Arrow, Bars, Box, Cell, Curve, Dot, Grid, Lines, Scene, Segment, Text
 
 from .counting import counted
 from .reading import Seen, check_explorer, says
@@ -145,26 +145,40 @@ def test_a_step_of_a_model_of_70_billion_whose_parts_wait_for_different_things()
     )  # fmt: skip
 
 
+def work_of_70_billion(length):
+    """The FLOPs of a forward pass, by what they are for."""
+    weights = weights_of(80, 8192, 64, 8, 28672, 128256)
+    work = {name: 2 * n * length for name, n in weights.items()}
+    work["attention"] = 80 * 64 * 2 * (2 * length * 128 * length)
+    return weights, work
+
+
 @check_explorer("explore-split", {"model": "70 B", "positions": "32,768"})
 def test_where_the_work_of_a_model_of_70_billion_goes():
-    length, layers = 32768, 80
-    weights = weights_of(layers, 8192, 64, 8, 28672, 128256)
-    work = {name: 2 * n * length for name, n in weights.items()}
-    work["attention"] = layers * 64 * 2 * (2 * length * 128 * length)
+    length, lengths = 32768, [2**k for k in range(9, 21)]
+    weights, work = work_of_70_billion(length)
     total = 3 * sum(work.values())  # forward, and twice as much backward
     order = ["projections", "attention", "feed-forward", "vocabulary"]
-    shares = {name: 3 * work[name] / total for name in order}
+    every = [work_of_70_billion(n)[1] for n in lengths]
+    shares = {name: [100 * w[name] / sum(w.values()) for w in every] for name in order}
+    here = [
+        share if n == length else math.nan
+        for n, share in zip(lengths, shares["attention"], strict=True)
+    ]
     return Seen(
         says(
             "70 B, {} positions: attention's products are {} of the FLOPs, the vocabulary {}. The "
             "rule 6N gives {} of the count if N leaves out the embedding table, and {} if N "
             "includes it",
-            *(length, shares["attention"], shares["vocabulary"]),
+            *(length, 3 * work["attention"] / total, 3 * work["vocabulary"] / total),
             6 * sum(weights.values()) * length / total,
             6 * (sum(weights.values()) + 128256 * 8192) * length / total,
         ),
-        Bars("share of the FLOPs", order, {"share": [*shares.values()]}, "part", "share"),
-    )
+        Lines(
+            "what the FLOPs are for", lengths, shares | {"here": here},
+            "positions of the sequence", "% of the FLOPs", xscale="log",
+        ),
+    )  # fmt: skip
 
 
 @check_explorer("explore-rounding", {"tile": "64", "size": "257"})
@@ -212,5 +226,67 @@ def test_a_pipeline_in_which_a_device_waits_for_the_one_before():
             xlabel="step",
             limits=(0, 8),
             role="data",
+        ),
+    )
+
+
+@check_explorer("explore-cut", {"devices": "4"})
+def test_a_feed_forward_layer_cut_over_four_devices():
+    """Unit by unit: 1 · 1 + 1 · 1 = 2, 2, 3 and 1, each times its row of the second matrix."""
+    first, second = [[1, 0, 2, 1], [1, 2, 1, 0]], [[1, 0], [0, 2], [1, 1], [2, 1]]
+    hidden = [a + b for a, b in zip(*first, strict=True)]
+    apart = [[h * v for v in row] for h, row in zip(hidden, second, strict=True)]
+    whole = [sum(column) for column in zip(*apart, strict=True)]
+    roles = ("query", "key", "value", "weight")
+    shapes = {}
+    for d, role in enumerate(roles):
+        for i in range(2):
+            shapes[f"first {i} {d}"] = Cell(i, 3 + d, str(first[i][d]), fill=0.5, role=role)
+        shapes[f"hidden 0 {d}"] = Cell(2.6, 3 + d, str(hidden[d]), fill=0.5, role=role)
+        for j in range(2):
+            shapes[f"second {d} {j}"] = Cell(d, 9 + j, str(second[d][j]), fill=0.5, role=role)
+            shapes[f"part {d} {j}"] = Cell(5 + d, 3 + j, str(apart[d][j]), fill=0.5, role=role)
+        shapes[f"column of {d}"] = Text(3.5 + d, 0.35, str(d + 1), small=True)
+        shapes[f"row of {d}"] = Text(8.6, -0.5 - d, str(d + 1), small=True)
+        shapes[f"device {d + 1}"] = Text(2.8, -5.5 - d, f"device {d + 1}", anchor="end")
+    for j in range(2):
+        shapes[f"sum 0 {j}"] = Cell(6.5, 9 + j, str(whole[j]), fill=0.5)
+    shapes["added up"] = Arrow(5.3, -7, 8.7, -7)
+    shapes["all-reduce"] = Text(6.9, -6.6, "all-reduce")
+    return Seen(
+        "4 devices, 4 of the 16 weights on each: 1 of the 4 columns and 1 of the 4 "
+        f"rows. The partial sums are {', '.join(f'({a}, {b})' for a, b in apart)}, in all "
+        f"({whole[0]}, {whole[1]}). To add up, a device sends {2 * 3 / 4 * 2:g} numbers in a ring.",
+        Scene("", shapes, xlim=(-0.4, 11.4), ylim=(-9.3, 1.5)),
+    )
+
+
+@check_explorer("explore-devices", {"µs for a step of the ring": "4", "bits of a weight": "8"})
+def test_links_that_start_slowly_make_few_devices_the_fastest():
+    many, layers, start = (1, 2, 4, 8, 16, 32), 80, 4e-6
+    weights = sum(weights_of(layers, 8192, 64, 8, 28672, 128256).values())  # of one byte
+    reading = {p: weights / 3.35e12 / p for p in many}
+    waiting = {p: sum(p - 1 + p - 1 for _ in range(2 * layers)) * start for p in many}
+    sending = {
+        p: sum(2 * (p - 1) * (8192 * 2 / p) for _ in range(2 * layers)) / 450e9 for p in many
+    }
+    token = {p: reading[p] + sending[p] + waiting[p] for p in many}
+    best = min(many, key=token.__getitem__)
+    assert best == 4
+    series = {"reading": reading, "waiting": waiting, "a token": token}
+    return Seen(
+        says(
+            "Weights in {} bits, {} µs for a step of the ring: {} devices are the fastest, {} ms "
+            "for a token. They read for {} ms, send for {} ms and wait for {} ms, and each keeps "
+            "{} GB",
+            *(8, 4, best, 1e3 * token[best], 1e3 * reading[best], 1e3 * sending[best]),
+            *(1e3 * waiting[best], weights / best / 1e9),
+        ),
+        Bars(
+            "the time of one token",
+            [str(p) for p in many],
+            {name: [1e3 * found[p] for p in many] for name, found in series.items()},
+            "devices",
+            "ms",
         ),
     )

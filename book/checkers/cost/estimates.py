@@ -66,23 +66,34 @@ SEQUENCES = number(
 )
 
 
-def _step(devices: int, *, per_layer: int = 2, rounds: int = 2) -> float:
+def _step(devices: int) -> float:
     """Seconds of one token: the slices are read, then the steps of the rings start."""
-    starts = sum(rounds * (devices - 1) for _ in range(80 * per_layer))
-    return 139e9 / devices / 3.35e12 + 2e-6 * starts
+    starts = sum(2 * (devices - 1) for _ in range(80 * 2))  # two all-reduces in each layer
+    return 139e9 / devices / 3.35e12 + 1e-6 * starts
 
 
 DEVICES = number(
     "How many devices?",
-    value=lambda: float(min((2, 4, 8, 16, 32), key=_step)),
+    value=lambda: float(min(p for p in (2, 4, 8, 16, 32) if _step(p) <= 11e-3)),
     within=0.001,
-    because="{value} devices read for 5.2 ms and wait for 4.5 ms, 9.7 ms in all. Half as many need "
-    "12.3 ms and twice as many 12.2 ms.",
+    because="{value} devices read for 5.2 ms and wait for 2.2 ms, 7.4 ms in all. Four need 11.3 "
+    "ms, and sixteen take 7.4 ms too, for twice the price.",
     wrong=[
         WrongNumber(
+            "the fastest",
+            "Sixteen are faster by half a percent and cost twice as much. Eight are enough.",
+            lambda: float(min((2, 4, 8, 16, 32), key=_step)),
+        ),
+        WrongNumber(
+            "the starts forgotten, or counted by half",
+            "Four devices read for 10.4 ms. Each of the two all-reduces in a layer takes 2 (p - 1) "
+            "steps, p - 1 to add up and p - 1 to pass on; that makes 0.96 ms more.",
+            lambda: 4.0,
+        ),
+        WrongNumber(
             "reading alone",
-            "Every device more makes reading shorter, and waiting longer: with 32 devices they "
-            "wait for nearly 20 ms.",
+            "Every device more makes reading shorter, and waiting longer: 32 devices wait for "
+            "nearly 10 ms, and miss the limit.",
             lambda: 32.0,
         ),
         WrongNumber(
@@ -90,40 +101,63 @@ DEVICES = number(
             "The weights fit on two devices, but these read for more than 20 ms.",
             lambda: 2.0,
         ),
-        WrongNumber(
-            "half of the steps",
-            "There are two all-reduces in a layer, and each takes 2 (p - 1) steps: p - 1 to add up "
-            "and p - 1 to pass on. With half as many this would be the best number.",
-            lambda: float(min((2, 4, 8, 16, 32), key=lambda p: _step(p, rounds=1))),
-        ),
     ],
 )
 
+_SHARE = 6 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 312e12)
+
+
+def _days(*, share: float = _SHARE, peak: float = 989e12, devices: int = 256) -> float:
+    """Days for 13 billion parameters and a trillion tokens."""
+    return 6 * 13e9 * 1e12 / (devices * share * peak) / 86_400
+
+
 UTILIZATION = number(
-    "Check a published run",
-    value=lambda: 6 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 312e12),
+    "Plan a run from a published one",
+    value=_days,
     within=0.03,
-    because="8.1e22 operations were needed and 2.1e23 possible: {value}.",
+    because="Llama 2 used 39% of the peak: 8.1e22 operations were needed and 2.1e23 possible. At "
+    "that share yours takes {value} days.",
     wrong=[
         WrongNumber(
-            "the forward pass alone",
-            "2 N is the forward pass. Training has the backward pass too: 6 N.",
-            lambda: 2 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 312e12),
+            "at the full peak",
+            "So long it would take at the whole peak. Llama 2 reached 39% of it.",
+            lambda: _days(share=1.0),
         ),
         WrongNumber(
-            "hours for seconds",
-            "FLOP/s are per second, and an hour has 3,600 of them.",
-            lambda: 6 * 6_738_415_616 * 2.0e12 / (184_320 * 312e12),
+            "the share taken as it is",
+            "That is Llama 2's share of the peak. Asked for are the days of your run.",
+            lambda: _SHARE,
+        ),
+        WrongNumber(
+            "the peak of the published run",
+            "Your devices have a peak of 989 TFLOP/s each, and reach the same share of that.",
+            lambda: _days(peak=312e12),
+        ),
+        WrongNumber(
+            "one device",
+            "These are the days of one device, and there are 256.",
+            lambda: _days(devices=1),
+        ),
+        WrongNumber(
+            "hours for days",
+            "These are hours. A day has 24 of them.",
+            lambda: 24 * _days(),
         ),
         WrongNumber(
             "the sparse peak",
-            "Twice 312 TFLOP/s hold for matrices of which half of the entries are zero.",
-            lambda: 6 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 624e12),
+            "Twice 989 TFLOP/s hold for matrices of which half of the entries are zero.",
+            lambda: _days(peak=2 * 989e12),
         ),
         WrongNumber(
-            "in percent",
-            "Asked for is a number between 0 and 1.",
-            lambda: 100 * 6 * 6_738_415_616 * 2.0e12 / (184_320 * 3600 * 312e12),
+            "two for six",
+            "2 N is the forward pass. Training has the backward pass too: 6 N, in both runs.",
+            lambda: _days() / 3,
+        ),
+        WrongNumber(
+            "their two for your six",
+            "Llama 2's run had its backward passes too: 6 N in both runs.",
+            lambda: 3 * _days(),
         ),
     ],
 )
