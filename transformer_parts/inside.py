@@ -71,7 +71,7 @@ def induction_score(weights: Tensor, length: int) -> Tensor:
     return weights.diagonal(1 - length, -2, -1)[..., -length:].mean(-1)
 
 
-# From notebooks/19_inside.ipynb#who-wrote-the-logit
+# From notebooks/19_inside.ipynb#reading-half-way-up
 def logit_lens(
     stream: Tensor, norm: Callable[[Tensor], Tensor], unembedding: Tensor
 ) -> Tensor:

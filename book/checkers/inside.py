@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
 from book.checkers.questions import WrongNumber, choice, number
@@ -17,26 +18,36 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=rng, dtype=torch.float64)
 
 
-PREDICT = choice(
+PREDICT = number(
     "Two earlier places",
-    right="C",
-    because="Two rows say that A stood before them, those of B and of D. Their scores are equal, "
-    "so softmax gives each one half, and what is copied is half B and half D.",
-    tempting={
-        "A": (
-            "only the first occurrence",
-            "Nothing in the scores prefers the earlier place: both keys fit alike.",
+    value=lambda: 2 / 3,
+    within=0.02,
+    because="Three rows say that A stood before them, and they hold B, D and B. Their scores are "
+    "equal, so softmax gives each one third, and B has two of the three.",
+    wrong=[
+        WrongNumber(
+            "each kind of word once",
+            "B and D are the two words, but B stands in two rows, and each row has its own weight.",
+            lambda: 1 / 2,
         ),
-        "B": (
-            "only the last occurrence",
-            "A trained head may prefer the later place, but here all keys that fit have the same "
-            "score.",
+        WrongNumber(
+            "only one place",
+            "Nothing in the scores prefers the first place, nor the last: all keys that fit have "
+            "the same score.",
+            lambda: 1.0,
         ),
-        "D": (
+        WrongNumber(
             "what stood before",
-            "C stood before an A. The head looks for places that an A stood before.",
+            "C, D and B stood before an A. The head looks for places that an A stood before.",
+            lambda: 1 / 3,
         ),
-    },
+        WrongNumber(
+            "all rows alike",
+            "That is the share of B among all eight words. Rows whose key does not fit have a "
+            "weight of nearly zero.",
+            lambda: 1 / 4,
+        ),
+    ],
 )
 
 PAIR = choice(
@@ -89,7 +100,7 @@ CONTROL = choice(
     "A control for a probe",
     right="B",
     because="Whether a word names a thing is a property of the word. If the probe finds it in the "
-    "embedding already, layer 1 need not have done anything.",
+    "embedding already, the layers need not have done anything.",
     tempting={
         "A": (
             "longer training",
@@ -109,8 +120,9 @@ CONTROL = choice(
 DESIGN = choice(
     "Which experiment?",
     right="C",
-    because="If the head carries the name, then a head that carries another one must change the "
-    "answer. If the answer stays, something else carries it.",
+    because="Asked for the drum, the head carries the other name. If it is the head that hands "
+    "over the name, the answer must become that name, whatever the question of this run was. If "
+    "the answer stays, something else hands it over.",
     tempting={
         "A": (
             "what the belief predicts: the head is needed",
@@ -125,6 +137,87 @@ DESIGN = choice(
             "The name has to matter, whichever part carries it to the end.",
         ),
     },
+)
+
+# --- a gradient -----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _foretold() -> dict[str, float]:
+    """Leads of the two stories, and what gradients at both ends foretell of the exchange."""
+    from book.own import encode, own_model
+    from book.own.inside import blocks
+    from book.own.tokens import ID
+
+    model = own_model().double()
+    told = "one sunny day anna and ben met . there was a red kite for {} . there was a blue drum "
+    told += "for {} . who has what ? kite"
+    met: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def run(name: str, *owners: str) -> None:
+        def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+            stream = output.detach().clone().requires_grad_()
+            met[name] = (stream, stream)
+            return stream
+
+        hook = blocks(model)[0].ffn.register_forward_hook(keep)
+        logits = model(torch.tensor([encode(told.format(*owners))]))[0, -1]
+        hook.remove()
+        met[name] = (met[name][0], logits[ID["anna"]] - logits[ID["ben"]])
+
+    run("clean", "anna", "ben")
+    run("other", "ben", "anna")
+    vectors, leads, slopes = {}, {}, {}
+    for name, (stream, lead) in met.items():
+        [slope] = torch.autograd.grad(lead, stream)
+        vectors[name], slopes[name], leads[name] = stream[0, 15].detach(), slope[0, 15], lead.item()
+    way = vectors["clean"] - vectors["other"]
+    return {
+        "span": leads["clean"] - leads["other"],
+        "lead": leads["clean"],
+        "change": (slopes["clean"] @ way).item(),
+        "from the other": (slopes["other"] @ way).item(),
+    }
+
+
+def _estimate(change: str = "change", over: str = "span", sign: float = 1) -> Callable[[], float]:
+    return lambda: sign * _foretold()[change] / (_foretold()[over] if over else 1)
+
+
+GRADIENT = number(
+    "What the gradient foretells",
+    value=_estimate(),
+    within=0.01,
+    because="The slope at the start foretells {value} of the way, where the exchange goes all of "
+    "it: on the way D falls faster than at the start.",
+    wrong=[
+        WrongNumber(
+            "the exchange itself",
+            "That is the effect of the exchange. Asked for is what the gradient at the first "
+            "story's vector says of it.",
+            lambda: 1.0,
+        ),
+        WrongNumber(
+            "the difference the other way round",
+            "The effect is positive if D falls. Take the first story's vector less the other one.",
+            _estimate(sign=-1),
+        ),
+        WrongNumber(
+            "not divided",
+            "That is the change of D. Divide by the difference of D between the two stories.",
+            _estimate(over=""),
+        ),
+        WrongNumber(
+            "divided by one lead",
+            "Divide by the difference of D between the two stories, not by D of the first.",
+            _estimate(over="lead"),
+        ),
+        WrongNumber(
+            "the gradient of the other story",
+            "The gradient is that at the first story's vector, in the first story's run.",
+            _estimate("from the other"),
+        ),
+    ],
 )
 
 # --- induction ------------------------------------------------------------------------------------
@@ -295,6 +388,7 @@ EXERCISES = {
     "induction": INDUCTION,
     "pair": PAIR,
     "design": DESIGN,
+    "gradient": GRADIENT,
     "attribution": ATTRIBUTION,
     "chance": CHANCE,
     "control": CONTROL,

@@ -1,4 +1,4 @@
-"""Chapter 17: bytes, merges, training, the order of merges, streams, dead tokens, bits per byte."""
+"""Chapter 17: merges and their order, digits, streams, dead tokens, blocks, bits per byte."""
 
 from __future__ import annotations
 
@@ -15,28 +15,6 @@ from book.checkers.questions import WrongNumber, choice, number
 from book.stories import stories
 
 Pair = tuple[bytes, bytes]
-
-BYTES = choice(
-    "How many bytes?",
-    right="D",
-    because="Without a merge each byte is a token. There are two code points, and both lie above "
-    "65,535, where UTF-8 takes four bytes.",
-    tempting={
-        "A": (
-            "one character on the screen",
-            "The screen shows one, made of two code points. A tokenizer sees their bytes.",
-        ),
-        "B": (
-            "code points counted",
-            "There are two code points, and Python's `len` says 2. A token without merges is a "
-            "byte.",
-        ),
-        "C": (
-            "one of the two code points",
-            "A code point above 65,535 has four bytes, and there are two of them.",
-        ),
-    },
-)
 
 NEXT = choice(
     "A word that was never seen",
@@ -61,10 +39,6 @@ NEXT = choice(
 )
 
 # --- merge ----------------------------------------------------------------------------------------
-
-
-def _split(text: str) -> list[bytes]:
-    return [t.encode() for t in text.split("|")]
 
 
 def _merge(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
@@ -119,85 +93,8 @@ def _merge_overlapping(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
     return [a + b if (a, b) == tuple(pair) and b else a for a, b in pairs]
 
 
-def _merge_in_text(tokens: Sequence[bytes], pair: Pair) -> list[bytes]:
-    """By what the two tokens are together, whichever they are."""
-    joined = pair[0] + pair[1]
-    found, rest = [], list(tokens)
-    while rest:
-        if len(rest) > 1 and rest[0] + rest[1] == joined:
-            found.append(joined)
-            rest = rest[2:]
-        else:
-            found.append(rest.pop(0))
-    return found
-
-
-def _merge_case(name: str, tokens: str, pair: str) -> Case:
-    one, other = _split(pair)
-    return Case(name, lambda: (_split(tokens), (one, other)))
-
-
 _NO_TENSORS = dict.fromkeys(
     ("float32", *SIXTEEN_BITS), "its arguments are texts and bytes, no tensors"
-)
-
-MERGE = Exercise(
-    "One merge",
-    oracle=_merge,
-    cases=(
-        _merge_case("hug, with u + g", "h|u|g", "u|g"),
-        _merge_case("at the beginning and at the end", "u|g|s|u|g", "u|g"),
-        _merge_case("nothing to merge", "p|u|n", "u|g"),
-        _merge_case("the pair turned round", "g|u|g", "u|g"),
-        _merge_case("a a a", "a|a|a", "a|a"),
-        _merge_case("a a a a", "a|a|a|a", "a|a"),
-        _merge_case("longer tokens", "ab|c|ab|c|d", "ab|c"),
-        _merge_case("other tokens with the same letters", "a|bc|ab|c", "ab|c"),
-        _merge_case("a token that ends like the pair", "xab|c|ab|cx", "ab|c"),
-        _merge_case("the new token is half of the pair", "a|b|ab|ab|ab", "ab|ab"),
-        _merge_case("made, and then beside its like", "aa|a|a|aa", "a|a"),
-        _merge_case("a result that would pair again", "a|aa|a|a|aa", "a|a"),
-        Case("no tokens", lambda: ([], (b"a", b"b"))),
-        _merge_case("one token", "a", "a|a"),
-        Case(
-            "bytes that are no text",
-            lambda: ([b"\xe4", b"\xb8", b"\xad", b"\xb8"], (b"\xe4", b"\xb8")),
-        ),
-    ),
-    wrong=(
-        WrongAnswer(
-            "only the first occurrence",
-            "The pair may stand several times; each occurrence is replaced.",
-            _merge_once,
-        ),
-        WrongAnswer(
-            "from right to left",
-            "In a row of three equal tokens the first two are the pair, as in the training.",
-            _merge_backwards,
-        ),
-        WrongAnswer(
-            "a token used twice",
-            "After a match the next token is used up: move on by two.",
-            _merge_overlapping,
-        ),
-        WrongAnswer(
-            "letters compared instead of tokens",
-            "Two other tokens can have the same letters together. The pair is these two tokens.",
-            _merge_in_text,
-        ),
-        WrongAnswer(
-            "the pair removed",
-            "The two tokens become one new token, which stands in their place.",
-            lambda tokens, pair: [t for t in _merge(tokens, pair) if t != pair[0] + pair[1]],
-        ),
-        WrongAnswer(
-            "either order",
-            "The pair has an order: g + u is another pair than u + g.",
-            lambda tokens, pair: _merge(_merge(tokens, pair), (pair[1], pair[0])),
-        ),
-    ),
-    variants=(_merge_by_counting, _merge_again),
-    spared=_NO_TENSORS,
 )
 
 # --- train ----------------------------------------------------------------------------------------
@@ -370,12 +267,26 @@ TRAIN = Exercise(
             _train_with(merge=_merge_once),
         ),
         WrongAnswer(
+            "merged from right to left",
+            "In a row of three equal tokens the first two are joined, from left to right.",
+            _train_with(merge=_merge_backwards),
+        ),
+        WrongAnswer(
+            "a token used twice in a merge",
+            "After a match the next token is used up: move on by two.",
+            _train_with(merge=_merge_overlapping),
+        ),
+        WrongAnswer(
             "tokens instead of merges",
             "Asked for are the pairs. From the token alone nobody knows which two were joined.",
             _train_with(as_tokens=True),
         ),
     ),
-    variants=(_train_in_a_row,),
+    variants=(
+        _train_in_a_row,
+        _train_with(merge=_merge_by_counting),
+        _train_with(merge=_merge_again),
+    ),
     spared=_NO_TENSORS,
 )
 
@@ -535,6 +446,122 @@ RANK = Exercise(
         ),
     ),
     variants=(_by_the_list,),
+    spared=_NO_TENSORS,
+)
+
+# --- digits ---------------------------------------------------------------------------------------
+
+
+def _cut_digits(text: str) -> list[str]:
+    return re.findall(r"\d{1,3}(?=(?:\d{3})*(?!\d))|\D+", text)
+
+
+def _digits_by_slices(text: str) -> list[str]:
+    """A right one: runs first, and each number from its end."""
+    found: list[str] = []
+    for digits, run in itertools.groupby(text, str.isdecimal):
+        one = "".join(run)
+        if digits:
+            first = len(one) % 3
+            found += [one[:first]] if first else []
+            found += [one[k : k + 3] for k in range(first, len(one), 3)]
+        else:
+            found.append(one)
+    return found
+
+
+def _pattern(pattern: str) -> Callable[[str], list[str]]:
+    return lambda text: re.findall(pattern, text)
+
+
+def _as_numbers(text: str) -> list[str]:
+    """Each number read and printed with commas."""
+    found: list[str] = []
+    for one in re.findall(r"\d+|\D+", text):
+        found += f"{int(one):,}".split(",") if one.isdecimal() else [one]
+    return found
+
+
+def _digits_backwards(text: str) -> list[str]:
+    """From the end of the text, and the pre-tokens left in that order."""
+    return [one[::-1] for one in re.findall(r"\d{1,3}|\D+", text[::-1])]
+
+
+def _digits_case(name: str, text: str) -> Case:
+    return Case(name, lambda: (text,))
+
+
+DIGITS = Exercise(
+    "Thousands with thousands",
+    oracle=_cut_digits,
+    cases=(
+        _digits_case("seven digits", "1234567"),
+        _digits_case("six digits", "123456"),
+        _digits_case("five digits", "12345"),
+        _digits_case("three digits", "123"),
+        _digits_case("one digit", "7"),
+        _digits_case("two numbers in a sentence", "pay 12345 or 1234567!"),
+        _digits_case("a decimal point", "1234.56789"),
+        _digits_case("zeros in front", "0012345"),
+        _digits_case("letters beside digits", "a1b22c4444"),
+        _digits_case("a line break", "12\n3456\n\n7890123"),
+        _digits_case("digits of Hindi", "१२३४५"),
+        _digits_case("no digits", "if x: pass"),
+        _digits_case("no text", ""),
+    ),
+    wrong=(
+        WrongAnswer(
+            "threes from the left",
+            "The short group stands first, so that every group behind it is full.",
+            _pattern(r"\d{1,3}|\D+"),
+        ),
+        WrongAnswer(
+            "each digit alone",
+            "Groups of three are asked for. Each digit alone is the pattern of Qwen2.",
+            _pattern(r"\d|\D+"),
+        ),
+        WrongAnswer(
+            "each number whole",
+            "That is the pattern of GPT-2. A number of more than three digits is cut.",
+            _pattern(r"\d+|\D+"),
+        ),
+        WrongAnswer(
+            "the end of the text in place of the end of the number",
+            "A number may be followed by a word. Its end is where no digit follows.",
+            _pattern(r"\d{1,3}(?=(?:\d{3})*$)|\D+"),
+        ),
+        WrongAnswer(
+            "full groups only",
+            "A number whose length is no multiple of three begins with a shorter group.",
+            _pattern(r"\d{3}(?=(?:\d{3})*(?!\d))|\D+"),
+        ),
+        WrongAnswer(
+            "a group that findall returns",
+            "With brackets in the pattern `findall` returns what they took. Write (?:…).",
+            _pattern(r"\d{1,3}(?=(\d{3})*(?!\d))|\D+"),
+        ),
+        WrongAnswer(
+            "the digits without the rest",
+            "Joined, the pre-tokens are the text. What is no digit has to stay too.",
+            _pattern(r"\d{1,3}(?=(?:\d{3})*(?!\d))"),
+        ),
+        WrongAnswer(
+            "the rest cut into characters",
+            "What is between two numbers stays whole: one pre-token, not one for each character.",
+            _pattern(r"\d{1,3}(?=(?:\d{3})*(?!\d))|\D"),
+        ),
+        WrongAnswer(
+            "read as a number",
+            "A number printed anew loses the zeros in front of it, and its script. Cut the text.",
+            _as_numbers,
+        ),
+        WrongAnswer(
+            "the last pre-token first",
+            "Read from the end, the pre-tokens have to be turned round as well.",
+            _digits_backwards,
+        ),
+    ),
+    variants=(_digits_by_slices,),
     spared=_NO_TENSORS,
 )
 
@@ -816,13 +843,61 @@ BPB = number(
     ],
 )
 
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def _blocks(small: float = 32_000, large: float = 0.85 * 128_000, saved: float = 0.15) -> float:
+    """Blocks of width 1,024 whose saved multiplications pay for the larger output matrix."""
+    return (large - small) / (saved * 12 * 1024)
+
+
+PAYS = number(
+    "When does a larger vocabulary pay?",
+    value=lambda: math.ceil(_blocks()),
+    within=0,
+    because="For a token of the small vocabulary the output matrix costs 76,800 d more, and each "
+    "block costs 1,843 d less: from {value} blocks on the larger vocabulary needs less.",
+    wrong=[
+        WrongNumber(
+            "rounded down",
+            "With 41 blocks the larger vocabulary still needs a little more.",
+            lambda: float(math.floor(_blocks())),
+        ),
+        WrongNumber(
+            "the output matrix used as often as before",
+            "With fewer tokens the output matrix is used less often too: 0.85 times 128,000.",
+            lambda: float(math.ceil(_blocks(large=128_000))),
+        ),
+        WrongNumber(
+            "the embedding table multiplied",
+            "A row of the embedding table is looked up, which multiplies nothing.",
+            lambda: float(math.ceil(2 * _blocks())),
+        ),
+        WrongNumber(
+            "the longer text taken for 1.15 of the shorter",
+            "It is 100/85 of the shorter one, and that is more than 1.15.",
+            lambda: float(math.ceil(_blocks(small=1.15 * 32_000, large=128_000))),
+        ),
+        WrongNumber(
+            "the blocks of the large one without what the small one needs",
+            "A block saves 0.15 of its work. The other 0.85 are done with either vocabulary.",
+            lambda: float(math.ceil(_blocks(saved=0.85))),
+        ),
+        WrongNumber(
+            "one matrix in a block",
+            "A block has 12 d² numbers, of which d² are one matrix only.",
+            lambda: float(math.ceil(12 * _blocks())),
+        ),
+    ],
+)
+
 EXERCISES = {
-    "bytes": BYTES,
     "next": NEXT,
-    "merge": MERGE,
     "train": TRAIN,
     "rank": RANK,
+    "digits": DIGITS,
     "stream": STREAM,
     "dead": DEAD,
+    "pays": PAYS,
     "bpb": BPB,
 }

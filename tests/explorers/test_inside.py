@@ -110,8 +110,9 @@ def test_two_layers_by_hand():
     stream = [[1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 0], [0, 0, 1, 0, 1, 0], [1, 0, 0, 0, 0, 1]]
     return Seen(
         says(
-            "The weight of row {} is {}, so row {} copies the word of row {}, which is B.",
-            *(1, weight, 3, 1),
+            "Softmax of {} times the scores: the weight of row {} is {}, so row {} copies the word "
+            "of row {}, which is B.",
+            *(20, 1, weight, 3, 1),
         ),
         Grid(
             "the stream",
@@ -124,8 +125,8 @@ def test_two_layers_by_hand():
         ),
         Grid(
             "the query of row 3, in layer 1",
-            np.array([[0, 1, 0, 0], [0, 20, 0, 0], [other, weight, other, other]]),
-            ["score", "times 20", "weight"],
+            np.array([[0, 1, 0, 0], [other, weight, other, other]]),
+            ["score", "weight"],
             rows,
             text="{:.0f}",
             limits=(0, 1),
@@ -232,10 +233,11 @@ def test_means_in_the_place_of_heads():
             *(float(HEADS[worst]), table[1 + worst].mean(), table[0].mean()),
         ),
         Grid(
-            "right answers without a head",
+            "right answers without a head, in percent",
             table.T,
             [f"{name}, {number} asked" for name, number in zip(COLUMNS, asked, strict=True)],
             ["all", *HEADS],
+            text=lambda share: f"{100 * share:.0f}",
             detail=lambda r, c: (
                 f"{COLUMNS[r]}: {table[c, r]:.0%} of {asked[r]} right "
                 + ("with all heads" if c == 0 else f"without head {HEADS[c - 1]}")
@@ -351,11 +353,11 @@ def test_the_owner_of_the_drum():
 
 @torch.no_grad()
 def head_outputs(text):
-    """What the heads of each layer write at the last word, (128,) for each layer."""
+    """What the heads of each layer write at each word, (T, 128) for each layer."""
     seen = [None, None]
 
     def hook(layer):
-        return lambda _, inputs: seen.__setitem__(layer, inputs[0][0, -1])
+        return lambda _, inputs: seen.__setitem__(layer, inputs[0][0])
 
     with changed(outputs(), hook):
         logits = llama()(row(text)).logits[0, -1]
@@ -365,59 +367,57 @@ def head_outputs(text):
 @check_explorer("explore-carries", {"asked for": "drum"})
 @torch.no_grad()
 def test_head_1_0_hands_over_the_name():
-    _, logits = head_outputs(FIRST + "drum")
+    mine, logits = head_outputs(FIRST + "drum")
     theirs, theirs_logits = head_outputs(OTHER + "drum")
-    effects = []
+    effects, swaps = [], []
     for layer in range(2):
         for head in range(4):
             part = slice(32 * head, 32 * (head + 1))
 
-            def hook(which, layer=layer, part=part):
-                def change(_, inputs):
-                    x = inputs[0].clone()
-                    if which == layer:
-                        x[0, -1, part] = theirs[layer][part]
-                    return (x,)
+            for found, places, written in (
+                (effects, [-1], theirs[layer][[-1]]),
+                (swaps, [15, 23], mine[layer][[23, 15]]),
+            ):
 
-                return change
+                def hook(which, layer=layer, part=part, places=places, written=written):
+                    def change(_, inputs):
+                        x = inputs[0].clone()
+                        if which == layer:
+                            x[0, places, part] = written[:, part]
+                        return (x,)
 
-            with changed(outputs(), hook):
-                patched = lead(llama()(row(FIRST + "drum")).logits[0, -1])
-            effects.append((lead(logits) - patched) / (lead(logits) - lead(theirs_logits)))
+                    return change
+
+                with changed(outputs(), hook):
+                    patched = lead(llama()(row(FIRST + "drum")).logits[0, -1])
+                found.append((lead(logits) - patched) / (lead(logits) - lead(theirs_logits)))
     looks = maps(row(FIRST + "drum"))[:, 0, 0].numpy()
-    early, late = np.stack([looks[0, 15], looks[0, 23]], 1), looks[1, 29][:, None]
     places = [*range(13, 16), *range(20, 24)]
     text = ["⟨s⟩", *FIRST.split()]
     return Seen(
         says(
             "Asked for the drum: exchanging what head {} writes at the last word has the effect "
-            "{}. It looks at word {} ben with weight {}, where head {} looks two words back, with "
-            "weight {}.",
-            *(1.0, effects[4], 23, looks[1, 29, 23], 0.0, looks[0, 23, 21]),
+            "{}, and swapping what head {} writes at the two names {}. Head {} looks at word {} "
+            "ben with weight {}, where head {} looks two words back, with weight {}.",
+            *(1.0, effects[4], 0.0, swaps[0], 1.0, 23, looks[1, 29, 23], 0.0, looks[0, 23, 21]),
         ),
         Bars(
-            "one head exchanged at the last word",
+            "what one head writes, exchanged",
             HEADS,
-            {"effect": np.array(effects)},
+            {"at the last word": np.array(effects), "swapped at the names": np.array(swaps)},
             "head",
             "effect",
             ylim=(-0.1, 1.1),
         ),
-        *(
-            Grid(
-                title,
-                weights[places],
-                [f"{k} {text[k]}" for k in places],
-                columns,
-                text=lambda v: f"{v:.2f}" if v >= 0.005 else "",
-                xlabel="looks",
-                limits=(0, 1),
-                role="weight",
-            )
-            for title, weights, columns in (
-                ("head 0.0: what the names look at", early, ["15 anna", "23 ben"]),
-                ("head 1.0: what the last word looks at", late, ["29 asked"]),
-            )
+        Grid(
+            "where the two heads look",
+            np.stack([looks[0, 15], looks[0, 23], looks[1, 29]], 1)[places],
+            [f"{k} {text[k]}" for k in places],
+            ["0.0, 15 anna", "0.0, 23 ben", "1.0, 29 asked"],
+            text=lambda v: f"{v:.2f}" if v >= 0.005 else "",
+            xlabel="head, and the word that looks",
+            limits=(0, 1),
+            role="weight",
         ),
     )
 
@@ -439,7 +439,7 @@ def test_after_can():
         logits = llama().lm_head(llama().model.norm(x[at + 1]))
         p = logits.softmax(0)
         chances.append(p[ID["sing"]].item())
-        best.append(VOCABULARY[p.argmax()])
+        best.append(f"“{VOCABULARY[p.argmax()]}”")
     return Seen(
         says(
             "After “can”, word {}, comes “sing”: its probability at the end is {}, in the language "

@@ -11,7 +11,7 @@ from itertools import islice
 
 import numpy as np
 
-from book.explorer import Bars, Box, Grid, Scene, Text
+from book.explorer import Bars, Box, Scene, Text
 from book.stories import stories
 
 from .reading import Seen, check_explorer, explorers, says
@@ -145,15 +145,11 @@ def test_an_emoji_has_four_bytes():
 WORDS = {"hug": 10, "pug": 5, "pun": 12, "bun": 4, "hugs": 5}
 
 
-# The pairs in the order in which they first stand somewhere, from the letters on.
-PAIRS = [
-    "h u", "u g", "p u", "u n", "b u", "g s", "h ug", "p ug", "ug s", "p un", "b un", "hug s",
-]  # fmt: skip
 PLUS = "\u00a0+\u00a0"  # in place of the space on the page
 
 
 def merged(sentence, split, left):
-    """The words cut as in `split`; `left`: a pair -> the one word it stands in, and how often."""
+    """The words cut as in `split`; `left`: a pair -> its one word and how often, in order."""
     shapes = {}
     for row, (word, times) in enumerate(WORDS.items()):
         shapes[f"{word} times"] = Text(0.9, -row - 0.5, f"{times} ×", anchor="end")
@@ -170,24 +166,25 @@ def merged(sentence, split, left):
             )
             x += wide
 
-    def where(row, column):
-        word, times = left.get(PAIRS[row], ("", 0))
-        pair = PAIRS[row].replace(" ", PLUS)
-        return f"{pair}: {times} in {word}" if times else f"{pair}: nowhere now"
-
+    ranked = {}
+    for k in range(1, 7):
+        seen = k <= len(left)
+        pair, (word, times) = [*left.items()][k - 1] if seen else ("", ("", 0))
+        name = pair.replace(" ", PLUS) if seen else ""
+        middle = 0.5 - k
+        ranked[f"name {k}"] = Text(2, middle, name or PLUS, anchor="end", shown=seen)
+        ranked[f"bar {k}"] = Box(
+            *(2.3, middle - 0.35, times / 4 if seen else 0.25, 0.7),
+            role="weight",
+            fill=0.6 if seen and times == max(n for _, n in left.values()) else 0.15,
+            shown=seen,
+            detail=f"{name}: {times} in {word}" if seen else f"{PLUS}: ",
+        )
+        ranked[f"count {k}"] = Text(2.5 + times / 4, middle, str(times), anchor="start", shown=seen)
     return Seen(
         sentence,
         Scene("the words", shapes, xlim=(-0.4, 4.4), ylim=(-5, 0), width=200),
-        Grid(
-            "the pairs",
-            np.array([[left.get(pair, ("", np.nan))[1]] for pair in PAIRS], float),
-            [pair.replace(" ", PLUS) for pair in PAIRS],
-            ["count"],
-            text="{:.0f}",
-            detail=where,
-            limits=(0, 30),
-            role="weight",
-        ),
+        Scene("the pairs, most frequent first", ranked, xlim=(-0.4, 8.6), ylim=(-6, 0), width=200),
     )
 
 
@@ -246,7 +243,7 @@ def test_parrots_after_three_merges():
     for row in range(7):
         there = row < len(shown)
         symbols, number = shown[row] if there else ([], 0)
-        said = "letters" if row == 0 else f"merge {number}"
+        said = "bytes" if row == 0 else f"merge {number}"
         shapes[f"row {row}"] = Text(
             2.6, -row - 0.55, said, anchor="end", role="quiet", small=True, shown=there
         )

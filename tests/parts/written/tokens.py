@@ -1,13 +1,13 @@
 """Chapter 17: answers to its exercises that the checkers do not know."""
 
 import codecs
+import re
 from collections import defaultdict
 from itertools import pairwise
 
 from . import Right, Wrong
 
 
-# merge
 def by_while(tokens, pair):
     out, rest = [], list(tokens)
     while rest:
@@ -16,32 +16,6 @@ def by_while(tokens, pair):
             del rest[:2]
         else:
             out.append(rest.pop(0))
-    return out
-
-
-def in_place(tokens, pair):
-    k = 0
-    while k < len(tokens) - 1:
-        if (tokens[k], tokens[k + 1]) == tuple(pair):
-            tokens[k : k + 2] = [tokens[k] + tokens[k + 1]]
-        k += 1
-    return tokens
-
-
-def by_replacing(tokens, pair):
-    marked = b"|".join(tokens)
-    return marked.replace(b"|".join(pair), b"".join(pair)).split(b"|")
-
-
-def stops_early(tokens, pair):
-    out, k = [], 0
-    while k < len(tokens) - 1:
-        if (tokens[k], tokens[k + 1]) == tuple(pair):
-            out.append(tokens[k] + tokens[k + 1])
-            k += 2
-        else:
-            out.append(tokens[k])
-            k += 1
     return out
 
 
@@ -190,6 +164,26 @@ def integers(piece, rank):
     return tokens
 
 
+# digits
+def with_commas(text):
+    cut = re.sub(r"(?<=\d)(?=(?:\d{3})+(?!\d))", ",", text)
+    return re.findall(r"\d+|[^\d,]+", cut)
+
+
+def threes_behind_a_point_from_the_left(text):
+    found = []
+    for one in re.findall(r"\.?\d+|\D+", text):
+        if one[0] == ".":
+            found += [".", *re.findall(r"\d{1,3}", one[1:])]
+        else:
+            found += re.findall(r"\d{1,3}(?=(?:\d{3})*$)|\D+", one)
+    return found
+
+
+def turned_round(text):
+    return [one[::-1] for one in reversed(re.findall(r"\d{1,3}|\D+", text[::-1]))]
+
+
 # stream
 def with_a_buffer(tokens):
     out, held = [], b""
@@ -224,26 +218,25 @@ def by_decoder(tokens):
 
 
 WRONG = [
-    Wrong("tokens.merge", "the list itself is changed", in_place),
-    Wrong(
-        "tokens.merge", "replaced in the text, where a token may end like the pair", by_replacing
-    ),
-    Wrong("tokens.merge", "the last token lost", stops_early),
     Wrong("tokens.train", "over the borders of words", over_the_borders),
     Wrong("tokens.train", "what stands once is left", only_what_stands_twice),
     Wrong("tokens.train", "of equals the longest token", ties_by_the_new_token),
     Wrong("tokens.rank", "from the right", one_at_a_time_from_the_right),
     Wrong("tokens.rank", "numbers for bytes", integers),
+    Wrong(
+        "tokens.digits", "what follows a point from the left", threes_behind_a_point_from_the_left
+    ),
     Wrong("tokens.stream", "a buffer that is never given up", with_a_buffer),
     Wrong("tokens.stream", "what was shown is not taken back", joined_differences),
 ]
 
 RIGHT = [
-    Right("tokens.merge", "a list that is eaten up", by_while),
     Right("tokens.train", "strings, as the published program has them", by_replacing_in_strings),
     Right("tokens.train", "counts that are corrected", with_corrected_counts),
     Right("tokens.rank", "recursion", recursive),
     Right("tokens.rank", "one place after the other", one_place_after_the_other),
     Right("tokens.rank", "in place, merge by merge", by_scan),
+    Right("tokens.digits", "the text turned round, and back", turned_round),
+    Right("tokens.digits", "a comma at each place of a cut", with_commas),
     Right("tokens.stream", "the decoder of the standard library", by_decoder),
 ]
