@@ -96,13 +96,13 @@ def printing(notebook):
     return [c for c in cells if re.search(r"\d", c.outputs[0].get("text", ""))]
 
 
-def run(notebook, folder):
+def run(notebook, folder, name=NAME):
     """Run it with the book's settings: cell id -> what was said of the cell, None if it passed."""
     folder.mkdir()
     for file in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / file, folder)
     (folder / "notebooks").mkdir()
-    path = folder / "notebooks" / NAME
+    path = folder / "notebooks" / name
     write(notebook, path)
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     # What a witness says of wrong versions of its formula is another test's matter: none are tried.
@@ -406,12 +406,15 @@ def test_every_witness_of_the_chapter_says_no_to_a_wrong_formula(harm):
     assert said["census-of-the-test"] is None, said["census-of-the-test"]
 
 
-def test_a_flipped_sign_in_the_library_code_is_noticed_by_its_chapter(chapter, tmp_path):
+def test_a_flipped_sign_in_the_library_code_is_noticed_by_its_chapter(tmp_path):
+    # A chapter that trains little, because it runs up to its last part.
+    name = "14_mla.ipynb"
+    chapter = copy.deepcopy(read(NOTEBOOKS / name))
     place = flip_a_sign(chapter)
     parts = [c.source for c in chapter.cells]
     end = next(i for i, text in enumerate(parts) if re.search(r"^## In real models", text, re.M))
     chapter.cells = chapter.cells[:end]
-    said = run(chapter, tmp_path / "copy")
+    said = run(chapter, tmp_path / "copy", name)
     cells = [cell.id for cell in code(chapter)]
     failed = [cell for cell, words in said.items() if words is not None]
     assert failed, f"nobody noticed the flipped sign in {place}"
