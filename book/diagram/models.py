@@ -41,8 +41,11 @@ class WithSoftmax(nn.Module):
         return p
 
 
-def original() -> Diagram:
-    """The encoder-decoder of chapter 10 in the sizes of the paper's base model."""
+def original(target: str = "target") -> Diagram:
+    """The encoder-decoder of chapter 10 in the sizes of the paper's base model.
+
+    `target` is the name of what the decoder reads.
+    """
     with torch.device("meta"):  # shapes without numbers: the size costs nothing
         model = Transformer(
             VOCABULARY,
@@ -56,7 +59,7 @@ def original() -> Diagram:
         )
         tokens = {
             "source": torch.zeros(1, SOURCE, dtype=torch.long),
-            "target": torch.zeros(1, TARGET, dtype=torch.long),
+            target: torch.zeros(1, TARGET, dtype=torch.long),
         }
     graph = fold(trace(WithSoftmax(model), tokens, watch=WATCHED))
     opened = {graph.find(name).number for name in ("model", "model.encoder.0", "model.decoder.0")}

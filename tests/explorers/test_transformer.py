@@ -1,6 +1,7 @@
 """The explorers of chapter 10: the dates learned again, the search over prefixes by hand."""
 
 import datetime
+import functools
 import math
 import random
 
@@ -44,30 +45,33 @@ def batch(days, forms):
 
 
 def forward(w, source, target):
-    """Logits for each character, and what cross-attention compares, by layer."""
+    """Logits for each character, and by the name of an attention what it compares."""
 
     def norm(name, x):
         return F.layer_norm(x, (64,), w[f"{name}.weight"], w[f"{name}.bias"])
 
     table, tokens = w["tgt_embed.weight"], (source != 0)[:, None, None]
-    x = table[source] * 8 + waves(source.shape[1], 64)
+    x, compared = table[source] * 8 + waves(source.shape[1], 64), {}
     for layer in ("encoder.0", "encoder.1"):
         y = norm(f"{layer}.norm1", x)
+        compared[f"{layer}.self_attn"] = y, y
         x = x + attend(w, f"{layer}.self_attn", y, y, 4, tokens)
         x = x + feed_forward(w, f"{layer}.ffn", norm(f"{layer}.norm2", x))
-    memory, crossed = norm("encoder_norm", x), []
+    memory = norm("encoder_norm", x)
     shifted = F.pad(target[:, :-1], (1, 0), value=1)
     x = table[shifted] * 8 + waves(shifted.shape[1], 64)
     for layer in ("decoder.0", "decoder.1"):
         y = norm(f"{layer}.norm1", x)
+        compared[f"{layer}.self_attn"] = y, y
         x = x + attend(w, f"{layer}.self_attn", y, y, 4, past(y.shape[1]))
         y = norm(f"{layer}.norm2", x)
-        crossed.append((y, memory))
+        compared[f"{layer}.cross_attn"] = y, memory
         x = x + attend(w, f"{layer}.cross_attn", y, memory, 4, tokens)
         x = x + feed_forward(w, f"{layer}.ffn", norm(f"{layer}.norm3", x))
-    return norm("decoder_norm", x) @ table.T, crossed
+    return norm("decoder_norm", x) @ table.T, compared
 
 
+@functools.cache
 def trained():
     rng = random.Random(0)
     days = [datetime.date(1900, 1, 1) + datetime.timedelta(k) for k in range(73049)]
@@ -87,39 +91,66 @@ def trained():
     return w
 
 
-@check_explorer(
-    "explore-alignment", {"date written as": "october 24, 1987", "decoder layer": "1", "head": "3"}
-)
-def test_where_a_head_looks_for_the_month():
-    day = datetime.date(1987, 10, 24)
-    text = written(day, 1)
+def looked(title, name, head, down, across, months, mask=None):
+    """The panel of one attention on june 24, and the column at which the month looks most."""
     w = trained()
-    _, crossed = forward(w, *batch([day], [1]))
-    (first, _), name = crossed, "decoder.0.cross_attn"
-    q, k = (heads_of(w, f"{name}.{p}_proj", x, 4) for p, x in zip("qk", first, strict=True))
-    # Features of a head: 16, with the root 4.
-    weights = (q @ k.mT / 4).softmax(-1)[0, 2, :10].detach()
-    month = (weights[5] + weights[6]) / 2
+    _, compared = forward(w, *batch([datetime.date(1987, 6, 24)], [1]))
+    rows = zip("qk", compared[name], strict=True)
+    q, k = (heads_of(w, f"{name}.{part}_proj", x, 4)[0, head - 1] for part, x in rows)
+    scores = q @ k.mT / 4  # features of a head: 16, with the root 4
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    weights = scores.softmax(-1).detach()[: len(down), : len(across)]
+    month = weights[list(months)].mean(0)
     best = int(month.argmax())
     shapes = {}
-    for row in range(10):
-        shapes[f"writes {row}"] = Text(-0.6, -0.5 - row, "1987-10-24"[row], strong=row in (5, 6))
-        for column in range(16):
-            weight = weights[row, column] if column < len(text) else 0.0
-            shapes[f"weight {row}, {column}"] = Cell(
-                row, column, fill=float(weight), role="weight", shown=column < len(text)
+    for i in range(13):
+        sign = down[i] if i < len(down) else " "
+        shapes[f"row {i}"] = Text(-0.6, -0.5 - i, sign, strong=i in months)
+        sign = across[i] if i < len(across) else " "
+        shapes[f"column {i}"] = Text(i + 0.5, 0.6, sign, strong=i == best)
+        for j in range(13):
+            there = i < len(down) and j < (len(across) if mask is None else i + 1)
+            shapes[f"weight {i}, {j}"] = Cell(
+                i, j, fill=float(weights[i, j]) if there else 0.0, role="weight", shown=there
             )
-    for column, sign in enumerate(text.ljust(16)):
-        sign = "␣" if sign == " " and column < len(text) else sign
-        shapes[f"reads {column}"] = Text(column + 0.5, 0.6, sign, strong=column == best)
-    return Seen(
-        says(
-            f"Layer {{}}, head {{}}: to write the month of '{text}', it looks most at "
-            f"'{text[best]}', character {{}}, with {{}} of its attention",
-            *(1, 3, best + 1, month[best].item()),
-        ),
-        Scene("share of the attention", shapes, xlim=(-2.6, 16), ylim=(-13.3, 2.6)),
+    layer = int(name.split(".")[1]) + 1
+    said = says(
+        f"{title}; layer {{}}, head {{}}: the rows of the month look most at '{across[best]}' in "
+        "column {}, with {} of their attention",
+        *(layer, head, best + 1, month[best].item()),
     )
+    title = "share of the attention; ^ is the start token"
+    return Seen(said, Scene(title, shapes, xlim=(-2.6, 13), ylim=(-16.3, 2.6)))
+
+
+@check_explorer(
+    "explore-alignment",
+    {
+        "attention": "decoder: target sees target",
+        "date written as": "june 24, 1987",
+        "layer": "1",
+        "head": "3",
+    },
+)
+def test_where_the_target_looks_in_itself():
+    target, name = "1987-06-24", "decoder.0.self_attn"
+    title = "Decoder: target sees target"
+    return looked(title, name, 3, target, "^" + target[:-1], (5, 6), past(11))
+
+
+@check_explorer(
+    "explore-alignment",
+    {
+        "attention": "encoder: source sees source",
+        "date written as": "june 24, 1987",
+        "layer": "2",
+        "head": "2",
+    },
+)
+def test_where_the_source_looks_in_itself():
+    source, name = "june␣24,␣1987", "encoder.1.self_attn"
+    return looked("Encoder: source sees source", name, 2, source, source, range(4))
 
 
 # ---------------------------------------------------------------- beams
@@ -226,7 +257,8 @@ def test_without_a_mask_the_answer_stands_one_place_further_on():
 def test_the_whole_with_two_layers_in_each_stack():
     with torch.device("meta"):
         tokens = {
-            name: torch.zeros(1, n, dtype=torch.long) for name, n in (("source", 7), ("target", 5))
+            name: torch.zeros(1, n, dtype=torch.long)
+            for name, n in (("source", 7), ("target, shifted right", 5))
         }
         model = Transformer(37_000, 37_000, num_encoder_layers=2, num_decoder_layers=2, max_len=256)
     graph = fold(trace(WithSoftmax(model), tokens, watch=WATCHED))

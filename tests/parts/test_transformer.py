@@ -1,5 +1,6 @@
 """The layers and the whole model against torch's, and decoding against exhaustive search."""
 
+import ast
 import itertools
 import math
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from torch_weights import copied
 
+from book.chapters import NOTEBOOKS, read
 from transformer_parts.tensors import assert_parity
 from transformer_parts.transformer import (
     Transformer,
@@ -356,3 +358,27 @@ def test_norms_come_last_unless_one_asks():
     model = Transformer(5, 5, 8, 2, 1, 1, 16)
     assert not any(layer.norm_first for layer in (*model.encoder, *model.decoder))
     assert [*model.encoder_norm.parameters(), *model.decoder_norm.parameters()] == []
+
+
+@BOTH_ORDERS
+def test_the_program_to_take_away_needs_torch_alone_and_is_the_same_model(norm_first):
+    cells = {cell.id: cell.source for cell in read(NOTEBOOKS / "10_transformer.ipynb").cells}
+    program = cells["take-away"]
+    assert len(program.splitlines()) <= 70
+    nodes = list(ast.walk(ast.parse(program)))
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    assert {name.split(".")[0] for name in names} == {"torch"}
+    alone = {}
+    exec(program, alone)  # in a file of its own
+    torch.manual_seed(1)
+    theirs = Transformer(12, 12, 8, 2, 2, 2, 16, dropout=0.0, norm_first=norm_first).eval()
+    ours = alone["Translator"](12, 8, 2, 16, pre=norm_first)
+    with torch.no_grad():
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            mine.copy_(other)
+    src, tgt = torch.randint(3, 12, (3, 6)), torch.randint(3, 12, (3, 5))
+    src[1, 2:], tgt[2, 3:] = 0, 0
+    torch.testing.assert_close(ours(src, tgt), theirs(src, tgt), atol=2e-5, rtol=2e-5)
+    written = ours.write(src, 9)
+    assert torch.equal(written, greedy_decode(theirs, src, 1, 2, 9))
