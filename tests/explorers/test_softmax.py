@@ -7,7 +7,7 @@ import torch
 from torch.autograd.functional import jacobian
 from torch.distributions import Categorical
 
-from book.explorer import Bars, Grid, Lines
+from book.explorer import Bars, Box, Curve, Grid, Lines, Scene
 
 from .reading import Seen, check_explorer, says
 
@@ -109,31 +109,97 @@ def test_the_third_share_and_the_second_do_not_care_for_the_first():
 
 
 @check_explorer(
-    "explore-belief", {"belief in the first": "0.8", "of the rest, to the second": "0.2"}
+    "explore-belief",
+    {
+        "belief in the first": "0.8",
+        "of the rest, to the second": "0.2",
+        "truth and belief": "swapped",
+    },
 )
 def test_what_a_wrong_belief_costs():
-    truth, belief = Categorical(torch.tensor([0.5, 0.3, 0.2])), torch.tensor([0.8, 0.04, 0.16])
-    price = torch.distributions.kl_divergence(truth, Categorical(belief)).item()
-    least = truth.entropy().item()
+    belief, truth = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.8, 0.04, 0.16])
+    one, other = Categorical(truth), Categorical(belief)
+    price = torch.distributions.kl_divergence(one, other).item()
+    back = torch.distributions.kl_divergence(other, one).item()
+    least = one.entropy().item()
+    areas = [w * -math.log(p) for w, p in ((0.8, 0.5), (0.04, 0.3), (0.16, 0.2))]
+    places = ((0, 0.8, 0.5), (0.8, 0.04, 0.3), (0.84, 0.16, 0.2))
+    names, roles = ["first", "second", "third"], ["query", "value", "weight"]
+    shapes = {
+        name: Box(
+            x,
+            0,
+            w,
+            -math.log(p),
+            fill=0.35,
+            role=role,
+            detail=f"{name}: {w:.2f} wide, {-math.log(p):.3f} high, {area:.3f} nats",
+        )
+        for name, role, (x, w, p), area in zip(names, roles, places, areas, strict=True)
+    }
+    tops = [-math.log(w) for w in (0.8, 0.8, 0.04, 0.04, 0.16, 0.16)]
+    shapes["entropy"] = Curve([0, 0.8, 0.8, 0.84, 0.84, 1], tops, dash=True)
     return Seen(
         says(
-            "Believing in {}, {} and {}, one is surprised by {} nats on average. {} of these "
-            "nobody can avoid, and {} are the price of the wrong belief",
-            *(0.8, 0.04, 0.16, least + price, least, price),
+            "Truth {}, {}, {}, belief {}, {}, {}: the areas {}, {} and {} are {} nats. {} of "
+            "these, the area under the dashed line, nobody can avoid, and {} are the price of the "
+            "wrong belief. With truth and belief exchanged the price is {}",
+            *(0.8, 0.04, 0.16, 0.5, 0.3, 0.2, *areas, least + price, least, price, back),
+        ),
+        Bars("probabilities", names, {"truth": truth, "belief": belief}, "", "probability"),
+        Scene(
+            "mean surprise: the area, touch a rectangle",
+            shapes,
+            xlim=(0, 1),
+            ylim=(0, 3.5),
+            equal=False,
+            axes="box",
+            xlabel="first, second, third: how often each is the answer",
+            ylabel="surprise of the belief, nats",
+        ),
+    )
+
+
+def points(seed, count):
+    """Twenty features, of which two lie around the center of the class."""
+    drawn = torch.Generator().manual_seed(seed)
+    centers = torch.tensor([[0.0, 1.5], [-1.3, -0.75], [1.3, -0.75]], dtype=torch.float64)
+    right = torch.arange(count) % 3
+    x = torch.randn(count, 20, generator=drawn, dtype=torch.float64)
+    x[:, :2] += centers[right]
+    return x, right
+
+
+@check_explorer("explore-calibration", {"temperature": "3"})
+def test_at_a_temperature_of_three_the_confidence_is_that_of_the_answers():
+    x, right = points(0, 60)
+    layer = torch.nn.Linear(20, 3, dtype=torch.float64)
+    torch.nn.init.zeros_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+    descent = torch.optim.SGD(layer.parameters(), lr=0.5)
+    for _ in range(300):
+        descent.zero_grad()
+        torch.nn.functional.cross_entropy(layer(x), right).backward()
+        descent.step()
+    x, right = points(200, 3000)
+    with torch.no_grad():
+        scores = layer(x) / 3
+    shares = np.exp(scores.numpy() - scores.logsumexp(1, keepdim=True).numpy())
+    sure, hits = shares.max(1), shares.argmax(1) == right.numpy()
+    groups = np.argsort(sure).reshape(5, 600)
+    loss = torch.nn.functional.cross_entropy(scores, right).item()
+    return Seen(
+        says(
+            "Temperature {}: the mean confidence is {}, and a share of {} of the answers is right. "
+            "The loss is {}",
+            *(3, sure.mean(), hits.mean(), loss),
         ),
         Bars(
-            "probabilities",
-            ["first", "second", "third"],
-            {"truth": truth.probs, "belief": belief},
-            "",
-            "probability",
-        ),
-        Bars(
-            "mean surprise",
-            ["unavoidable", "price of the belief", "together"],
-            {"nats": [least, price, least + price]},
-            "",
-            "nats",
+            "confidence, and what happens",
+            ["1", "2", "3", "4", "5"],
+            {"confidence": sure[groups].mean(1), "right": hits[groups].mean(1)},
+            "group of 600 points, least sure first",
+            "share",
         ),
     )
 

@@ -77,6 +77,13 @@ def best_lead():
     return {"l": lead.detach(), r"\varepsilon": eps, "d": d}
 
 
+def held_out():
+    scores, right, tau = draw(6, 3), torch.tensor([2, 0, 1, 1, 0, 2]), 1.7
+    logs = (scores / tau).log_softmax(1)
+    names = {"held_scores": scores, "held_right": right, "tau": tau}
+    return names, -logs[torch.arange(6), right].mean()
+
+
 ENTRIES: Entries = {
     ("ex-softmax-stable", "x.amax(dim, keepdim=True)"): Code(
         lambda: ({"x": draw(3, 4), "dim": 1}, draw(3, 4).max(1, keepdim=True).values),
@@ -90,10 +97,12 @@ ENTRIES: Entries = {
         claim=r"-\ln(@0)=a=@1",
         says=("surprise of an outcome with probability",),
     ),
-    ("ex-softmax-perplexity", r"\ln100", r"\ln4"): Formula(
-        lambda: {**E, "n": oracle("softmax.perplexity")()},
-        claim=r"e^{(@0+@1)/2}=n",
-        says=("to the power of their mean",),
+    ("ex-softmax-calibration", "F.cross_entropy(held_scores / tau, held_right)"): Code(
+        held_out,
+        (
+            "F.cross_entropy(held_scores * tau, held_right)",
+            "F.cross_entropy(held_scores, held_right)",
+        ),
     ),
     (
         "ex-softmax-cross-entropy",

@@ -1,4 +1,4 @@
-"""The exercises of chapter 03: softmax and its backward pass, how steep it is, its loss, long rows.
+"""The exercises of chapter 03: softmax, forwards and backwards, its loss, how sure, long rows.
 
 The oracles are torch's own operators and autograd, never the book's library. A wrong answer is the
 right computation with one part replaced, so that its line shows the mistake and nothing else.
@@ -7,13 +7,13 @@ right computation with one part replaced, so that its line shows the mistake and
 from __future__ import annotations
 
 from book.checkers.softmax.loss import CROSS_ENTROPY, DOUBLE_SOFTMAX
-from book.checkers.softmax.nats import FIRST_LOSS, PERPLEXITY
+from book.checkers.softmax.nats import CALIBRATION, FIRST_LOSS
 from book.checkers.softmax.weights import LONG_ROW, SOFTMAX, SOFTMAX_BACKWARD, STEEPEST
 
 EXERCISES = {
     "softmax": SOFTMAX,
     "first_loss": FIRST_LOSS,
-    "perplexity": PERPLEXITY,
+    "calibration": CALIBRATION,
     "cross_entropy": CROSS_ENTROPY,
     "steepest": STEEPEST,
     "softmax_backward": SOFTMAX_BACKWARD,
