@@ -1437,28 +1437,35 @@ TO_RMS_NORM = Exercise(
 
 # --- eps ------------------------------------------------------------------------------------------
 
-LEFT_BY_EPS = number(
-    "How much is left?",
-    value=lambda: 2e-4 / (2e-4**2 + 1e-6) ** 0.5,
+OTHER_EPS = number(
+    "An eps for the other convention",
+    value=lambda: (2e-3 + 1e-5) ** 2 - 2e-3**2,
     within=0.02,
-    because="The mean square is 4e-8 and eps 1e-6, so the row is divided by the root of 1.04e-6, "
-    "which leaves {value}.",
+    because="The root of the mean square 4e-6 plus {value} is 2.01e-3, which is what the rows were "
+    "divided by. For rows of another size it is another number.",
     wrong=[
         WrongNumber(
-            "eps outside the root, or left out",
-            "torch adds eps to the mean square, under the root, and there it is 25 times as large "
-            "as the mean square of this row.",
-            lambda: 2e-4 / (2e-4 + 1e-6),
+            "the same eps",
+            "Under the root 1e-5 is added to a mean square of 4e-6, so the rows would be divided "
+            "by 3.7e-3 in place of 2.01e-3.",
+            lambda: 1e-5,
         ),
         WrongNumber(
-            "the root forgotten",
-            "That is the mean square of the result. Its root is asked for.",
-            lambda: 4e-8 / 1.04e-6,
+            "eps squared",
+            "The square of a sum has a mixed term, and here it is by far the larger one. The "
+            "square of eps alone does for a row of zeros.",
+            lambda: 1e-10,
         ),
         WrongNumber(
-            "not normalised at all",
-            "The row is divided by the root of 1.04e-6, which is near 1e-3.",
-            lambda: 2e-4,
+            "the mixed term once",
+            "In the square of a sum the mixed term stands twice.",
+            lambda: 2e-8,
+        ),
+        WrongNumber(
+            "the root of eps",
+            "What is added beside the root is added to a size, what is added under it to a square: "
+            "the number under the root is the smaller one.",
+            lambda: 1e-5**0.5,
         ),
     ],
 )
@@ -1557,7 +1564,7 @@ EXERCISES: dict[str, Exercise] = {
     "scale": SCALE,
     "batch_norm": BATCH_NORM,
     "to_rms_norm": TO_RMS_NORM,
-    "eps": LEFT_BY_EPS,
+    "eps": OTHER_EPS,
     "layer_norm_backward": LAYER_NORM_BACKWARD,
     "decay": DECAY,
     "rms_norm": RMS_NORM,

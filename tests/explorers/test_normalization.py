@@ -69,7 +69,7 @@ def test_a_number_of_the_sheet_moves_its_whole_column_under_batch_norm():
 
 @check_explorer(
     "explore-epsilon",
-    {"size of the row, power of ten": "-2.5", "ε": "0.001", "ε stands": "outside the root"},
+    {"size of the row": "0.0032", "ε": "0.001", "ε stands": "outside the root"},
 )
 def test_how_much_of_a_small_row_survives_epsilon():
     exponents = np.arange(-60, 11) / 10
@@ -86,7 +86,7 @@ def test_how_much_of_a_small_row_survives_epsilon():
             *(10**-2.5, outside[there], 0.001, inside[there]),
         ),
         Lines(
-            "what comes out, for every size that goes in",
+            "the size that comes out",
             10.0**exponents,
             {"inside the root": inside, "outside the root": outside, "this row": this},
             "size of the row",
@@ -96,7 +96,7 @@ def test_how_much_of_a_small_row_survives_epsilon():
     )
 
 
-@check_explorer("explore-offset", {"offset added to every feature": "-2"})
+@check_explorer("explore-offset", {"offset added to every feature": "−2"})
 def test_an_offset_reaches_rms_norm_alone():
     # The row that the chapter chose, of mean zero.
     row = np.array([1.2, -0.7, 0.3, -1.5, 0.9, -0.2])
@@ -160,7 +160,7 @@ def test_batch_norm_makes_features_equal_and_not_tokens():
     )
 
 
-@check_explorer("explore-half", {"size of the entries, power of ten": "-3", "dtype": "float16"})
+@check_explorer("explore-half", {"size of the entries": "0.001", "dtype": "float16"})
 def test_squares_of_small_entries_in_half_precision():
     half, single = np.float16, np.float32
     x = (np.array([1, -2, 0.5, 1.5]) * 1e-3).astype(half)
@@ -176,8 +176,8 @@ def test_squares_of_small_entries_in_half_precision():
     sizes = [np.sqrt((y.astype(float) ** 2).mean()) for y in results.values()]
     return Seen(
         says(
-            "float16, entries around {}: the result has size squared in this dtype {}, squared in "
-            "float32 {}, exact {}",
+            "float16, entries around {}: squared in this dtype they come out with size {}, squared "
+            "in float32 with size {}; exact is {}",
             *(1e-3, *sizes),
         ),
         Bars("result", list("1234"), results, "feature", "value"),
@@ -205,17 +205,26 @@ def test_thirty_layers_with_a_norm_behind_each_matrix():
         g = (g - hat * (g * hat).mean(1, keepdim=True)) / s @ (2 * matrix).T
         back.append(size(g))
     back = np.array(back[::-1]) / back[0]
+    bare = [x]
+    for matrix in matrices:
+        bare.append((bare[-1] @ (2 * matrix)).clamp(min=0))
+    slope, bare_back = bare[-1], [size(bare[-1])]
+    for h, matrix in zip(bare[:0:-1], matrices.flip(0), strict=True):
+        slope = (slope * (h > 0)) @ (2 * matrix).T
+        bare_back.append(size(slope))
+    bare_back = np.array(bare_back[::-1]) / bare_back[0]
+    rows = {"the norm chosen": sizes, "no norm": [size(h) for h in bare]}
     return Seen(
         says(
             "Weights times {}, norm: RMSNorm. Rows of size {} leave the thirtieth layer with size "
             "{}, and a gradient of size 1 there arrives at the first with size {}",
             *(2, sizes[0], sizes[-1], back[0]),
         ),
-        Lines("size of the rows", np.arange(31), {"rows": sizes}, "layer", "size", yscale="log"),
+        Lines("size of the rows", np.arange(31), rows, "layer", "size", yscale="log"),
         Lines(
             "size of the gradient",
             np.arange(31),
-            {"gradient": back},
+            {"the norm chosen": back, "no norm": bare_back},
             "layer",
             "size, 1 at the end",
             yscale="log",

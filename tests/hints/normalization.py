@@ -47,12 +47,14 @@ ENTRIES: Entries = {
     ("ex-batch-norm", "N/(N-1)"): Formula(
         lambda: {"v": X.var(), "u": X.var(correction=0), "N": 4}, claim="v=u@0"
     ),
-    ("ex-norm-eps", r"\varepsilon=10^{-6}", r"2\cdot10^{-4}"): Formula(
-        lambda: {r"\varepsilon": 1e-6, "r": oracle("normalization.eps")()},
-        claim=r"@0,\qquad r=\frac{@1}{\sqrt{(@1)^2+\varepsilon}}",
+    ("ex-norm-eps", r"\varepsilon=10^{-5}", r"2\cdot10^{-3}"): Formula(
+        lambda: {r"\varepsilon": 1e-5, "e": oracle("normalization.eps")()},
+        claim=r"@0,\qquad \sqrt{(@1)^2+e}=@1+\varepsilon",
     ),
-    ("ex-norm-eps", "10^{-3}"): Formula(
-        lambda: {"a": 1e-6}, claim=r"@0=\sqrt{a}", says=("The root of $\\varepsilon$",)
+    ("ex-norm-eps", r"2r\varepsilon+\varepsilon^2"): Formula(
+        lambda: {"e": (0.3 + 0.02) ** 2 - 0.3**2, "r": 0.3, r"\varepsilon": 0.02},
+        claim="e=@0",
+        says=("under the root in place of",),
     ),
     ("ex-layer-norm-backward", r"g=\gamma\odot\partial\ell/\partial y"): Formula(
         gradient, swap=QUOTIENT
