@@ -570,8 +570,8 @@ _FETCHED = choice(
     "Another last word",
     right="C",
     because="The head does what it did before: it looks at what came after the earlier “six”, and "
-    "that is the comma. But the second list ends where the first one does, with a full stop, and "
-    "other parts of the model have learned that from the stories.",
+    "that is the comma. But it is not alone: the row says the full stop, with which the second "
+    "list ends, so other parts of the model outweigh the head here.",
     tempting={
         "A": (
             "the same word",
@@ -591,25 +591,26 @@ _FETCHED = choice(
     },
 )
 
-_MOST = choice(
-    "The largest share",
-    right="C",
-    because="Twelve feed-forward parts have 8 d² each, 96 d² in all. Eighteen attention blocks "
-    "have 4 d² each, 72 d², and the table about as many.",
+_REACH = choice(
+    "How far a change reaches",
+    right="B",
+    because="In the encoder all source rows gather from the changed word, and every row of the "
+    "decoder asks them. In the target the mask lets a word into its own row and those behind it.",
     tempting={
         "A": (
-            "the table",
-            "37,000 rows of 512 are 19 million, a good quarter less than the twelve feed-forward "
-            "parts. In a narrower model the table would win.",
+            "a word goes where it is needed",
+            "A small weight is not 0: softmax gives some to every word that is not masked. So each "
+            "row of the decoder gets a little of every source row.",
         ),
-        "B": (
-            "what gave the paper its title",
-            "An attention block has 4 d², half of a feed-forward part. There are 18 blocks and 12 "
-            "feed-forward parts: 72 d² against 96 d².",
+        "C": (
+            "attention sees everything",
+            "That holds for the source. In the target the mask hides later words, so the rows "
+            "before “chat” have not heard of it, in any layer.",
         ),
         "D": (
-            "what stands in most places",
-            "There are thirty norms, but each is two vectors of 512.",
+            "the source is masked, too",
+            "The source is there as a whole before the first word is written, and row 0 needs its "
+            "noun to choose between “le” and “la”. Only the target is masked.",
         ),
     },
 )
@@ -677,9 +678,9 @@ _UNMASKED = choice(
 EXERCISES = {
     "fetched": _FETCHED,
     "unmasked": _UNMASKED,
+    "reach": _REACH,
     "shapes": _SHAPES,
     "fault": _FAULT,
-    "most": _MOST,
     "gpt2": _GPT2,
     "decoder_parameters": _DECODER,
     "crossover": _CROSSOVER,

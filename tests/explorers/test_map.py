@@ -10,7 +10,7 @@ from book.diagram.draw import Diagram
 from book.diagram.models import WATCHED, WithSoftmax
 from book.diagram.trace import Graph, trace
 from book.diagram.view import fold
-from book.explorer import Arrow, Bars, Box, Grid, Scene, Segment
+from book.explorer import Arrow, Bars, Box, Scene, Segment
 from book.facts import fact
 from book.own import encode
 from book.stories import VOCABULARY
@@ -65,10 +65,10 @@ def test_the_decoder_of_today_with_two_blocks():
 
 
 @check_explorer(
-    "explorer-shapes", {"source tokens S": "100", "target tokens T": "280", "heads H": "4"}
+    "explorer-shapes", {"source tokens S": "100", "target tokens T": "700", "heads H": "4"}
 )
 def test_which_tensors_grow_with_the_square_of_the_length():
-    s, t, heads = 100, 280, 4
+    s, t, heads = 100, 700, 4
     source, target = (np.zeros((heads, n, 512 // heads)) for n in (s, t))
     scores = [
         q @ k.swapaxes(1, 2) for q, k in ((source, source), (target, target), (target, source))
@@ -79,15 +79,15 @@ def test_which_tensors_grow_with_the_square_of_the_length():
             "With {} heads of {} features, the rows are {} × {} and {} × {}, and one layer's "
             "attention weights {} × {} × {} in the encoder, {} × {} × {} in the decoder, "
             "{} × {} × {} between them",
-            *(4, 128, 100, 512, 280, 512),
+            *(4, 128, 100, 512, 700, 512),
             *(size for tensor in scores for size in tensor.shape),
         ),
         Bars(
-            "Share of the numbers in these tensors",
+            "Numbers in each tensor, as a power of ten",
             ["source", "target", "A enc.", "A dec.", "A cross"],
-            {"percent": 100 * np.array(held) / sum(held)},
+            {"exponent": np.log10(held)},
             "rows of the source and target, attention weights A",
-            "percent",
+            "power of ten",
         ),
     )
 
@@ -181,6 +181,8 @@ def test_the_last_lane_fetches_what_came_after_its_word():
     row = seen[0].detach()
     said = model.lm_head(model.model.norm(row)).softmax(-1).detach()
     best = int(said.argmax())
+    known = [VOCABULARY.index(word) for word in ("lake", "purple", "six")]
+    others = [n for n in range(len(VOCABULARY)) if n not in known]
     shapes = {}
     for k in range(len(lanes)):
         shapes[f"track {k}"] = Segment(k, 0, k, 4.75, role="quiet", faint=True)
@@ -208,14 +210,11 @@ def test_the_last_lane_fetches_what_came_after_its_word():
             *(1, said[best].item(), 0, weight, row.square().mean().sqrt().item()),
         ),
         Scene("a lane for each token", shapes, xlim=(-0.6, 8.9), ylim=(-0.9, 5.0)),
-        Grid(
-            "the last lane: 16 of its 128 numbers, divided by their root mean square",
-            (row[:16] / row.square().mean().sqrt())[None].numpy(),
-            ["row"],
-            [str(k) for k in range(16)],
-            text="",
-            limits=(-3, 3),
-            diverging=True,
-            role="data",
+        Bars(
+            "what the last lane would say",
+            ["lake", "purple", "six", "others"],
+            {"probability": [*(said[n].item() for n in known), said[others].sum().item()]},
+            "next word",
+            "probability",
         ),
     )
