@@ -22,10 +22,10 @@ from transformer_parts.tensors import TOLERANCE
 __all__ = [
     "check_new",
     "KVCache",
-    "repeat_kv",
     "causal_padding_mask",
     "padding_position_ids",
     "check_cache_law",
+    "repeat_kv",
     "GroupedQueryAttention",
     "fit_mask",
     "kv_cache_bytes_per_token",
@@ -152,28 +152,6 @@ class KVCache:
 
 # From notebooks/13_kv_cache.ipynb#batches-with-padding
 # Library version: adds errors.
-def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
-    """Each key-value head `n_rep` times in a row: 0, 0, 1, 1 for two heads and 2.
-
-    Args:
-        x: keys or values, shape (B, G, S, head_dim).
-        n_rep: query heads per key-value head, H / G.
-
-    Returns:
-        Shape (B, G * n_rep, S, head_dim), equal to `x.repeat_interleave(n_rep, 1)`.
-
-    Raises:
-        ValueError: if x is not four-dimensional, or n_rep is less than 1.
-
-    Source: Ainslie et al. 2023, section 2.2; chapter 13, eq-gqa-repeat.
-    """
-    if x.dim() != 4:
-        raise ValueError(f"x must have shape (B, G, S, head_dim), got {tuple(x.shape)}")
-    if n_rep < 1:
-        raise ValueError(f"n_rep must be at least 1, got {n_rep}")
-    return x[:, :, None].expand(-1, -1, n_rep, -1, -1).flatten(1, 2)
-
-
 def causal_padding_mask(tokens: Tensor, query_len: int | None = None) -> Tensor:
     """Which keys the newest queries may attend to in a batch with padding.
 
@@ -306,6 +284,30 @@ def check_cache_law(
                 f"{worst:.1e} of the largest output, allowed is {limit:.0e}"
             )
     return worst
+
+
+# From notebooks/13_kv_cache.ipynb#heads-that-share
+# Library version: adds errors.
+def repeat_kv(x: Tensor, n_rep: int) -> Tensor:
+    """Each key-value head `n_rep` times in a row: 0, 0, 1, 1 for two heads and 2.
+
+    Args:
+        x: keys or values, shape (B, G, S, head_dim).
+        n_rep: query heads per key-value head, H / G.
+
+    Returns:
+        Shape (B, G * n_rep, S, head_dim), equal to `x.repeat_interleave(n_rep, 1)`.
+
+    Raises:
+        ValueError: if x is not four-dimensional, or n_rep is less than 1.
+
+    Source: Ainslie et al. 2023, section 2.2; chapter 13, eq-gqa-repeat.
+    """
+    if x.dim() != 4:
+        raise ValueError(f"x must have shape (B, G, S, head_dim), got {tuple(x.shape)}")
+    if n_rep < 1:
+        raise ValueError(f"n_rep must be at least 1, got {n_rep}")
+    return x[:, :, None].expand(-1, -1, n_rep, -1, -1).flatten(1, 2)
 
 
 # From notebooks/13_kv_cache.ipynb#heads-that-share

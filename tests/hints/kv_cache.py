@@ -40,13 +40,7 @@ def long_cache():
     return Call(made[0], draws=made[1:], approx=1e-5)
 
 
-def gibibyte():
-    """A KiB has 1024 bytes, a MiB 1024 KiB, a GiB 1024 MiB."""
-    return {"n": 1024 * 1024 * 1024}
-
-
 ENTRIES: Entries = {
-    ("ex-kv-mixed", "2^{30}"): Formula(gibibyte, claim="n=@0", says=("A GiB is",)),
     ("ex-grouped-attention", "H=6"): LeftOut(EXAMPLE),
     ("ex-grouped-attention", "G=2"): LeftOut(EXAMPLE),
     ("ex-cached-step", "a+T"): Formula(all_keys, claim="n=@0", says=("keys. How is",)),

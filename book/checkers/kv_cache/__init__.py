@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from book.checkers.kv_cache.estimates import MIXED, NOT_FASTER, PAST, WINDOWS
+from book.checkers.kv_cache.estimates import BITS, NOT_FASTER, PAST, WINDOWS
 from book.checkers.kv_cache.shared import GROUPED
 from book.checkers.kv_cache.steps import CACHED_STEP, CHUNK_MASK, WINDOW_STEP
 
@@ -12,7 +12,7 @@ EXERCISES = {
     "chunk_mask": CHUNK_MASK,
     "window_step": WINDOW_STEP,
     "grouped_attention": GROUPED,
-    "mixed": MIXED,
+    "bits": BITS,
     "windows": WINDOWS,
     "not_faster": NOT_FASTER,
 }

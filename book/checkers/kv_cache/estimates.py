@@ -32,48 +32,28 @@ PAST = choice(
 _PER_LAYER = 2 * 8 * 128 * 2  # bytes of a token in one layer
 
 
-def _gib(full: int, window: int, kept: int = 4096, length: int = 32768) -> float:
-    return (full * length + window * kept) * _PER_LAYER / 2**30
-
-
-MIXED = number(
-    "Half of the layers with a window",
-    value=lambda: _gib(24, 24),
-    within=0.01,
-    because="A token takes 4 KiB in a layer. 24 layers keep 32,768 tokens, 3 GiB, and 24 keep "
-    "4096, 0.375 GiB: {value} GiB.",
-    wrong=[
-        WrongNumber(
-            "no window",
-            "That is what 48 layers keep that forget nothing.",
-            lambda: _gib(48, 0),
+BITS = choice(
+    "Few bits, but for which?",
+    right="B",
+    because="With the keys in two bits the loss rises by more than a tenth of a nat per word, with "
+    "the values by about a hundredth. The output is a mean of the values, so their errors partly "
+    "cancel. An error in a key moves a score, and the weights depend on it exponentially.",
+    tempting={
+        "A": (
+            "the softmax evens errors out",
+            "The softmax takes exponentials of the scores, so it makes of an error in a key a "
+            "factor on the weight. Measure `loss_with(2, 4)`.",
         ),
-        WrongNumber(
-            "a window in every layer",
-            "Only 24 of the 48 layers have a window. The others keep every token.",
-            lambda: _gib(0, 48),
+        "C": (
+            "as many numbers, as much loss",
+            "They take the same memory, but they enter at different places. Measure "
+            "`loss_with(2, 4)` and `loss_with(4, 2)`.",
         ),
-        WrongNumber(
-            "keys or values, not both",
-            "A token leaves a key and a value in each layer.",
-            lambda: _gib(24, 24) / 2,
+        "D": (
+            "two bits are too few for anything",
+            "With one of the two in four bits the loss is far from doubled. Measure both ways.",
         ),
-        WrongNumber(
-            "every query head",
-            "What is kept has as many heads as there are for keys and values, 8 and not 40.",
-            lambda: _gib(24, 24) * 5,
-        ),
-        WrongNumber(
-            "four bytes a number",
-            "A number of 16 bits takes two bytes.",
-            lambda: _gib(24, 24) * 2,
-        ),
-        WrongNumber(
-            "the windows forgotten",
-            "A layer with a window keeps 4096 tokens, which is little and not nothing.",
-            lambda: _gib(24, 0),
-        ),
-    ],
+    },
 )
 
 _ROOM, _READABLE = 80e9 - 26e9, 0.020 * 3.35e12 - 26e9  # bytes for the caches
