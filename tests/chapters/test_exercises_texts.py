@@ -397,11 +397,6 @@ def rope_by_hand(base):
     return close(oracle("rope.attention")(q, k, v, ids), want)
 
 
-def qwen3_head_dim(size):
-    hf = {"model_type": "qwen3", "hidden_size": 96, "num_attention_heads": 4}
-    return oracle("decoder.read_config")(hf)[0] == size
-
-
 def permuted(*rows):
     order = rows[len(rows) // 2 :]
     weight = torch.tensor(rows[: len(rows) // 2], dtype=torch.float64)[:, None]
@@ -441,7 +436,6 @@ CONSTANTS = [
      lambda n: reaches("normalization.rms_norm", n, torch.float16)),
     ("ex-rope-attention", rf"base {NUMBER}", rope_by_hand),
     ("ex-alibi", r"The last slope is \$(\d+)/(\d+)\$", last_slope),
-    ("ex-dec-config", rf'except for "qwen3", where it is {NUMBER}', qwen3_head_dim),
     ("ex-dec-convert", r"with rows (\d), (\d), (\d), (\d) of one head: they must come out as "
      r"(\d), (\d), (\d), (\d)", permuted),
 ]  # fmt: skip

@@ -26,10 +26,6 @@ def unequal():
     raise AssertionError("no case has such heads")
 
 
-def absent():
-    return {"hf": {"null": None}, "key": "absent"}, {"null": None}.get("null")
-
-
 def cut():
     logits = row(0.3, 2.0, -1.0, 1.1)
     return {"y": oracle("decoder.top_p")(logits, 0.6), "z": logits}
@@ -123,7 +119,6 @@ ENTRIES: Entries = {
     ("ex-dec-parameters", r"Hd_\text{head}=d_\text{model}"): Formula(
         unequal, says=("Do not assume that",), swap={"=": r"\ne "}
     ),
-    ("ex-dec-config", "hf.get(key)"): Code(absent, ("hf[key]", "hf.get(key, 0)", "key in hf")),
     ("ex-dec-top-p", r"-\infty"): Formula(
         cut, claim=r"y_v=\begin{cases}z_v&\text{if }v=1\\@0&\text{otherwise}\end{cases}",
         says=("for every token outside the nucleus",),

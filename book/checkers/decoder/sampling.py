@@ -1,8 +1,9 @@
-"""The shortest list of tokens that reaches a probability."""
+"""The shortest list of tokens that reaches a probability, and rows on which filters disagree."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -129,6 +130,114 @@ TOP_P = Exercise(
             lambda logits, top_p: logits.masked_fill(
                 logits.sort(-1, descending=True).values.cumsum(-1) > top_p, -torch.inf
             ),
+        ),
+    ),
+)
+
+
+# --- filters(judge, size, top_p, min_p) -----------------------------------------------------------
+
+
+def _judge(size: int, top_p: float, min_p: float) -> Callable[[Tensor, Tensor], tuple[bool, ...]]:
+    """What the two filters keep of two rows: the four conditions, in the order of the text."""
+
+    def kept(logits: Tensor) -> tuple[int, int]:
+        if tuple(logits.shape) != (size,):
+            raise ValueError(f"a row must have shape ({size},), got {tuple(logits.shape)}")
+        probs = logits.double().softmax(-1).sort(descending=True).values
+        before = probs.cumsum(-1) - probs
+        # A share that is met exactly counts, whatever the last digit says.
+        reached = probs >= min_p * probs[0] * (1 - 1e-6)
+        return int((before < top_p).sum()), int(reached.sum())
+
+    def judge(first: Tensor, second: Tensor) -> tuple[bool, ...]:
+        (sum_1, share_1), (sum_2, share_2) = kept(first), kept(second)
+        return 2 * sum_1 >= size, share_1 == 1, sum_2 == 1, share_2 > 1
+
+    return judge
+
+
+@in_parts
+def _rows(
+    above: Callable[[float], float] = lambda min_p: 2 / min_p,
+    best: Callable[[float, float], float] = lambda top_p, min_p: (top_p + 1 / (1 + min_p)) / 2,
+    logit: Callable[[Tensor], Tensor] = torch.log,
+    exchanged: bool = False,
+) -> Answer:
+    """Rows whose first token has `above` times the probability of each other, and `best`."""
+
+    def rows(
+        judge: Callable[[Tensor, Tensor], Any], size: int, top_p: float, min_p: float
+    ) -> tuple[bool, ...]:
+        first = logit(torch.tensor([above(min_p)] + [1.0] * (size - 1), dtype=torch.float64))
+        p = best(top_p, min_p)
+        rest = torch.full((size - 2,), 1e-12, dtype=torch.float64)
+        second = logit(torch.cat([torch.tensor([p, 1 - p], dtype=torch.float64), rest]))
+        answer: tuple[bool, ...] = judge(second, first) if exchanged else judge(first, second)
+        return answer
+
+    return rows
+
+
+def _tail_and_runner_up(
+    judge: Callable[[Tensor, Tensor], Any], size: int, top_p: float, min_p: float
+) -> Any:
+    """The largest token last, and the second row by the smallest probability that will do."""
+    first, second = torch.zeros(size), torch.full((size,), -60.0)
+    first[-1] = 1.5 * torch.tensor(1 / min_p).log()
+    share = top_p + 0.1 * (1 / (1 + min_p) - top_p)
+    second[3], second[1] = torch.tensor(share).log(), torch.tensor(1 - share).log()
+    return judge(first, second)
+
+
+def _filters_case(name: str, size: int, top_p: float, min_p: float) -> Case:
+    return Case(name, lambda: (_judge(size, top_p, min_p), size, top_p, min_p))
+
+
+FILTERS = Exercise(
+    title="Two filters that disagree",
+    oracle=_rows(),
+    cases=[
+        _filters_case("top-p 0.9 and min-p 0.05", 1000, 0.9, 0.05),
+        _filters_case("top-p 0.95 and min-p 0.04", 5000, 0.95, 0.04),
+        _filters_case("top-p 0.6 and min-p 0.5", 2000, 0.6, 0.5),
+        _filters_case("top-p 0.8 and min-p 0.1", 1000, 0.8, 0.1),
+        _filters_case("a vocabulary of 50,000", 50_000, 0.9, 0.1),
+    ],
+    variants=(_tail_and_runner_up,),
+    wrong=(
+        WrongAnswer(
+            "the others reach the share",
+            "A token with the share min_p of the largest, or with more, stays. In the first row "
+            "all others have to have less.",
+            _rows(above=lambda min_p: 1 / min_p),
+        ),
+        WrongAnswer(
+            "probabilities in place of logits",
+            "The rows are logits: the logarithm of what a token is to have, but for a constant.",
+            _rows(logit=lambda p: p),
+        ),
+        WrongAnswer(
+            "the first row's largest token takes nearly all",
+            "Where one token has more than top_p, top-p stops there as well. The tail has to be "
+            "low and heavy.",
+            _rows(above=lambda min_p: 1e9),
+        ),
+        WrongAnswer(
+            "the second row nearly certain",
+            "Where the first token has nearly all, nothing is left with the share that min-p asks "
+            "for.",
+            _rows(best=lambda top_p, min_p: 1 - 1e-9),
+        ),
+        WrongAnswer(
+            "the best of the second row short of top_p",
+            "Top-p goes on until top_p is reached. The first token must have that much on its own.",
+            _rows(best=lambda top_p, min_p: 0.5),
+        ),
+        WrongAnswer(
+            "the rows exchanged",
+            "The first row is the one of which top-p keeps at least half.",
+            _rows(exchanged=True),
         ),
     ),
 )

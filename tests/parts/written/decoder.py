@@ -43,46 +43,25 @@ def by_a_list_of_shapes(v, d, layers, h, g, dh, ff, bias, norm, tied):
     return layers * sum(map(math.prod, block)) + sum(map(math.prod, model))
 
 
-# decoder.read_config
+# decoder.filters
 
 
-def read(hf, head=None, biases=None):
-    kind, h = hf["model_type"], hf["num_attention_heads"]
-    dim = hf.get("head_dim")
-    if dim is None:
-        dim = 128 if kind == "qwen3" and head is None else hf["hidden_size"] // h
-    groups = hf.get("num_key_value_heads")
-    groups = h if groups is None else groups
-    both = bool(hf.get("attention_bias", False))
-    qkv, out = (True, False) if kind == "qwen2" else (both, both)
-    return dim, groups, *(biases(qkv, out, both) if biases else (qkv, out)), kind == "qwen3"
+def rows(above, best):
+    def answer(judge, size, top_p, min_p):
+        first = torch.tensor([math.log(above(min_p)), *([0.0] * (size - 1))])
+        p = best(top_p, min_p)
+        second = torch.tensor([math.log(1 - p), *([-80.0] * (size - 2)), math.log(p)])
+        return judge(first, second)
+
+    return answer
 
 
-def always_divided(hf):
-    return read(hf, head="divided")
+def lowest_that_will_do(top_p, min_p):
+    return 0.99 * top_p + 0.01 / (1 + min_p)
 
 
-def bias_as_it_is_said(hf):
-    return read(hf, biases=lambda qkv, out, both: (both, both))
-
-
-def output_like_the_others(hf):
-    return read(hf, biases=lambda qkv, out, both: (qkv, qkv))
-
-
-def none_is_a_value(hf):
-    h = hf["num_attention_heads"]
-    _, _, *rest = read(hf)
-    dim = hf.get("head_dim", 128 if hf["model_type"] == "qwen3" else hf["hidden_size"] // h)
-    return dim, hf.get("num_key_value_heads", h), *rest
-
-
-def by_truth(hf):
-    kind, h = hf["model_type"], hf["num_attention_heads"]
-    dim = hf.get("head_dim") or {"qwen3": 128}.get(kind, hf["hidden_size"] // h)
-    said = "attention_bias" in hf and hf["attention_bias"]
-    both = said and kind != "qwen2"
-    return dim, hf.get("num_key_value_heads") or h, both or kind == "qwen2", both, kind == "qwen3"
+def three_times(min_p):
+    return 3 / min_p
 
 
 # decoder.top_p
@@ -210,25 +189,22 @@ WRONG = [
     Wrong("decoder.parameter_count", "no last norm", no_last_norm, named="the last norm forgotten"),
     Wrong("decoder.parameter_count", "one norm for q and k", one_qk_norm),
     Wrong(
-        "decoder.read_config",
-        "always divided",
-        always_divided,
-        named="the default of Qwen3 forgotten",
+        "decoder.filters",
+        "exactly the share",
+        rows(lambda min_p: 1 / min_p, lowest_that_will_do),
+        named="the others reach the share",
     ),
     Wrong(
-        "decoder.read_config",
-        "bias as it is said",
-        bias_as_it_is_said,
-        named="Qwen2 without biases",
+        "decoder.filters",
+        "nothing for the second",
+        rows(three_times, lambda top_p, min_p: 1 - min_p / 10),
+        named="the second row nearly certain",
     ),
     Wrong(
-        "decoder.read_config",
-        "output like the others",
-        output_like_the_others,
-        named="Qwen2 with a bias on the output",
-    ),
-    Wrong(
-        "decoder.read_config", "None is a value", none_is_a_value, named="nulls taken for values"
+        "decoder.filters",
+        "too little",
+        rows(three_times, lambda top_p, min_p: top_p - 0.01),
+        named="the best of the second row short of top_p",
     ),
     Wrong(
         "decoder.top_p",
@@ -275,7 +251,7 @@ WRONG = [
 ]
 RIGHT = [
     Right("decoder.parameter_count", "by a list of shapes", by_a_list_of_shapes),
-    Right("decoder.read_config", "by truth", by_truth),
+    Right("decoder.filters", "by lists", rows(three_times, lowest_that_will_do)),
     Right("decoder.top_p", "row by row", row_by_row),
     Right("decoder.convert", "by lists of rows", convert_with()),
     Right("decoder.convert", "by slices", convert_in_place),
