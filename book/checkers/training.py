@@ -1,4 +1,4 @@
-"""The exercises on training: steps, sizes of batches, batches in pieces, and what a run costs.
+"""The exercises on training: steps, rates, batches whole and in pieces, and what a run costs.
 
 The oracles are torch's own optimizer and the formulas written out, never the book's library. Every
 section has the same order: the oracle, the cases, the wrong answers, the exercise.
@@ -563,69 +563,90 @@ MEMORY = number(
 )
 
 
-# --- budget ---------------------------------------------------------------------------------------
+# --- rates ----------------------------------------------------------------------------------------
 
 
-def _budget(
-    each: float = 6,
-    mfu: float = 0.4,
-    devices: float = 64,
-    tokens: float = 20,
-    seconds: float = 30 * 86_400,
-) -> float:
-    """Billions of weights N with each * N * (tokens * N) FLOPs in the time that there is."""
-    flops: float = devices * 1e15 * mfu * seconds
-    return float((flops / (each * tokens)) ** 0.5 / 1e9)
+def _rates(theta: float, a: float, tau: float, steps: int) -> list[float]:
+    """In closed form: each step adds a^2 / tau^2 to the inverse of the mean square."""
+    return [a / (tau**2 / theta**2 + t * a**2) for t in range(1, steps + 1)]
 
 
-BUDGET = number(
-    "What size does the budget allow?",
-    value=_budget,
-    within=0.02,
-    because="The machine does 6.6e22 FLOPs in 30 days. With D = 20 N they are 120 N squared, which "
-    "makes {value} billion weights.",
-    wrong=[
-        WrongNumber(
-            "full utilisation",
-            "At an MFU of 0.4 the machine does 0.4 of its peak.",
-            lambda: _budget(mfu=1),
+def _rates_with(
+    square: bool = True, noise: str = "all", power: int = 2, kept: str = "both"
+) -> Callable[..., list[float]]:
+    """Step by step, with some parts done otherwise."""
+
+    def answer(theta: float, a: float, tau: float, steps: int) -> list[float]:
+        left, rates = theta**2 if square else abs(theta), []
+        error = tau**2 if noise == "all" else tau
+        for _ in range(steps):
+            rate = a * left / (a**power * left + error)
+            rates.append(rate)
+            if kept != "start":
+                left = (1 - rate * a) ** 2 * left + (rate**2 * error if kept == "both" else 0.0)
+        return rates
+
+    return answer
+
+
+def _rates_case(name: str, *arguments: float) -> Case:
+    return Case(name, lambda: arguments, 1e-9)
+
+
+RATES = Exercise(
+    "Design a schedule",
+    oracle=_rates,
+    cases=(
+        _rates_case("far away, little noise", 10.0, 1.0, 0.5, 6),
+        _rates_case("steep", 1.0, 4.0, 2.0, 8),
+        _rates_case("from the other side", -3.0, 0.5, 1.5, 5),
+        _rates_case("near, with much noise", 0.2, 2.0, 3.0, 7),
+        _rates_case("one step", 2.0, 3.0, 0.7, 1),
+    ),
+    wrong=(
+        WrongAnswer(
+            "the rate without noise",
+            "One over the curvature arrives in a single step if the gradient is exact. With an "
+            "error in it, it jumps away again at every step.",
+            lambda theta, a, tau, steps: [1 / a] * steps,
         ),
-        WrongNumber(
-            "the MFU on the wrong side",
-            "A lower utilisation means fewer FLOPs, not more.",
-            lambda: _budget(mfu=1 / 0.4),
+        WrongAnswer(
+            "the best first rate kept",
+            "That is the best first rate. The second step finds less left, so for it the error "
+            "counts for more.",
+            _rates_with(kept="start"),
         ),
-        WrongNumber(
-            "the forward pass alone",
-            "2 FLOPs a weight and token are for the forward pass; the backward pass takes twice "
-            "that again.",
-            lambda: _budget(each=2),
+        WrongAnswer(
+            "the error forgotten in what is left",
+            "The error of this step is in the weight that the next step finds: rate ** 2 * "
+            "tau ** 2 is left of it.",
+            _rates_with(kept="the shrunken start"),
         ),
-        WrongNumber(
-            "multiply-adds counted once",
-            "A multiply-add is two FLOPs, so a weight and a token make 6 and not 3.",
-            lambda: _budget(each=3),
+        WrongAnswer(
+            "tau not squared",
+            "tau is a standard deviation. The mean square takes its square.",
+            _rates_with(noise="tau"),
         ),
-        WrongNumber(
-            "one token a weight",
-            "There are 20 tokens for each weight, so C is 120 N squared.",
-            lambda: _budget(tokens=1),
+        WrongAnswer(
+            "theta not squared",
+            "What shrinks by the formula is the mean square, and it begins at theta ** 2.",
+            _rates_with(square=False),
         ),
-        WrongNumber(
-            "the tokens",
-            "That is the number of tokens, in billions. The question is for the weights.",
-            lambda: 20 * _budget(),
+        WrongAnswer(
+            "the curvature once",
+            "The gradient is a times theta, so its square has the square of a.",
+            _rates_with(power=1),
         ),
-        WrongNumber(
-            "one device", "That is for one device, and there are 64.", lambda: _budget(devices=1)
+        WrongAnswer(
+            "one step late",
+            "These rates begin as if there were no noise at the first step. The start is known, so "
+            "the first rate already weighs it against the error.",
+            lambda theta, a, tau, steps: [
+                a / (tau**2 / theta**2 + t * a**2) if t else 1 / a for t in range(steps)
+            ],
         ),
-        WrongNumber(
-            "one day", "That is for one day, and there are 30.", lambda: _budget(seconds=86_400)
-        ),
-        WrongNumber(
-            "not in billions", "That is the number of weights itself.", lambda: 1e9 * _budget()
-        ),
-    ],
+    ),
+    variants=(_rates_with(),),
 )
 
 
@@ -637,5 +658,5 @@ EXERCISES = {
     "accumulate": ACCUMULATE,
     "diagnose": DIAGNOSE,
     "memory": MEMORY,
-    "budget": BUDGET,
+    "rates": RATES,
 }

@@ -23,7 +23,7 @@ def trained(num_experts, top_k, d_ff, **how):
 
 
 @check_explorer(
-    "explore-hall", {"added to A's scores": "4", "experts for each word": "2", "capacity": "3"}
+    "explore-hall", {"added to A's logits": "4", "experts for each word": "2", "capacity": "3"}
 )
 def test_eight_words_that_are_pushed_to_a():
     told, layer, _ = trained(4, 2, 86, balance=0.02)

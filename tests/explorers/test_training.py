@@ -69,8 +69,8 @@ def test_the_run_after_250_steps():
     return Seen(
         says(
             "After step {} the loss on stories that it has not seen is {}. Asked for a story, it "
-            f"begins: “{said}”. In the map, the second “purple” gives {{}} of its attention to "
-            "“six”, the word that followed the first “purple”",
+            f"begins: “{said}”. In the map, the second “purple” (tenth row) gives {{}} of its "
+            "attention to “six” (sixth column), the word that followed the first “purple”",
             *(250, loss[250], head[9][5]),
         ),
         Scene(
@@ -167,6 +167,7 @@ def test_four_steps_with_momentum():
                 **levels,
                 "path": Curve(*zip(*path, strict=True), role="gradient"),
                 "here": Dot(x, y, size=3, role="gradient"),
+                "gone": Text(-1.4, 1.0, "", anchor="start", small=True, shown=False),
                 **{
                     f"{k} before": Dot(*path[max(4 - k, 0)], size=1.1, role="data")
                     for k in range(1, 11)

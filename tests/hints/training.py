@@ -67,6 +67,7 @@ ENTRIES: Entries = {
     ("ex-training-edge", "theta - rate * b"): Code(moved, ("theta + rate * b", "theta - b")),
     ("ex-training-steady", "m=0.1-0.9\\,m"): Formula(restless_mean, claim="@0"),
     ("ex-training-steady", r"\sqrt v"): LeftOut("a quantity that is asked about"),
+    ("ex-training-rates", r"\frac a2\theta^2"): LeftOut("a choice of the exercise, no claim"),
     ("ex-training-diagnose", r"\ln V\approx5.3"): Formula(guessing),
     ("ex-training-accumulate", "x @ weight"): Code(
         lambda: ({"x": draw(2, 4), "weight": A4}, nn.functional.linear(draw(2, 4), A4.T)),

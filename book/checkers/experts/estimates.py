@@ -24,11 +24,11 @@ RENORM = choice(
         "C": (
             "one factor for all tokens",
             "The factor is what the two best have together. That is nearly 1 where one expert "
-            "leads by far, and a quarter where all eight scores are equal.",
+            "leads by far, and a quarter where all eight logits are equal.",
         ),
         "D": (
             "other experts",
-            "Softmax keeps the order, so all three choose by the same scores.",
+            "Softmax keeps the order, so all three choose by the same logits.",
         ),
     },
 )
