@@ -70,7 +70,7 @@ def _trained() -> torch.nn.Linear:
     with torch.enable_grad():
         for _ in range(300):
             optimizer.zero_grad()
-            F.cross_entropy(layer(x), right).backward()
+            F.cross_entropy(layer(x), right).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return layer.requires_grad_(False)
 
@@ -81,7 +81,7 @@ def _best_temperature(seed: int, count: int) -> float:
     x, right = _points(seed, count)
     scores = _trained()(x)
     taus = torch.logspace(-1, math.log10(20), 800, dtype=torch.float64).tolist()
-    return min(taus, key=lambda tau: F.cross_entropy(scores / tau, right).item())
+    return float(min(taus, key=lambda tau: F.cross_entropy(scores / tau, right).item()))
 
 
 def _least() -> float:
