@@ -413,7 +413,7 @@ def test_head_1_0_hands_over_the_name():
             "where the two heads look",
             np.stack([looks[0, 15], looks[0, 23], looks[1, 29]], 1)[places],
             [f"{k} {text[k]}" for k in places],
-            ["0.0, 15 anna", "0.0, 23 ben", "1.0, 29 asked"],
+            ["0.0 at 15", "0.0 at 23", "1.0 at 29"],
             text=lambda v: f"{v:.2f}" if v >= 0.005 else "",
             xlabel="head, and the word that looks",
             limits=(0, 1),

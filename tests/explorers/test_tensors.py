@@ -86,12 +86,12 @@ def test_who_notices_a_wrong_gradient():
             for v in x
         ]
     )
+    # With a random weight on each value the error is 10**p times the weight, as is the limit.
+    rng = torch.Generator().manual_seed(0)
+    weights = torch.randn(81, generator=rng, dtype=torch.float64).numpy()
     seen = {}
     for p in range(-13, 0):
         seen[p] = _seen_by(0 * x)
-        # With a random weight on each value the error is 10**p times the weight, as is the limit.
-        weights = torch.randn(81, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        weights = weights.numpy()
         off = np.abs(weights) * 10.0**p > 1e-12 * (1 + np.abs(weights * slope))
         seen[p]["assert_parity"] = off.any()
     return Seen(
@@ -480,7 +480,7 @@ def test_a_parameter_in_a_list_is_lost_to_the_module():
         "saved": bool(holder.state_dict()),
         "moved": moved,
     }
-    shapes = {}
+    shapes = {"tensor": Text(3.65, 2.3, "in_list", strong=True)}
     for k, (end, fact) in enumerate(facts.items()):
         shapes[end] = Box(
             2.5 * k, 0, 2.3, 1, "yes" if fact else "no", role="good" if fact else "quiet",
@@ -489,5 +489,5 @@ def test_a_parameter_in_a_list_is_lost_to_the_module():
         shapes[f"name {k}"] = Text(2.5 * k + 1.15, 1.4, end)
     return Seen(
         says("in_list holds {} numbers. It is none of the three. You said: saved and moved.", 3),
-        Scene("", shapes, xlim=(-2, 9.3), ylim=(-0.1, 1.9)),
+        Scene("", shapes, xlim=(-2, 9.3), ylim=(-0.1, 2.8)),
     )
