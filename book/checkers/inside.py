@@ -152,31 +152,30 @@ def _foretold() -> dict[str, float]:
     model = own_model().double()
     told = "one sunny day anna and ben met . there was a red kite for {} . there was a blue drum "
     told += "for {} . who has what ? kite"
-    met: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def run(name: str, *owners: str) -> None:
+    def run(*owners: str) -> tuple[float, Tensor, Tensor]:
+        """The lead of the first name; the stream at its word in the story, and the slope there."""
+        streams: list[Tensor] = []
+
         def keep(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-            stream = output.detach().clone().requires_grad_()
-            met[name] = (stream, stream)
-            return stream
+            streams.append(output.detach().clone().requires_grad_())
+            return streams[0]
 
         hook = blocks(model)[0].ffn.register_forward_hook(keep)
         logits = model(torch.tensor([encode(told.format(*owners))]))[0, -1]
         hook.remove()
-        met[name] = (met[name][0], logits[ID["anna"]] - logits[ID["ben"]])
+        lead = logits[ID["anna"]] - logits[ID["ben"]]
+        [slope] = torch.autograd.grad(lead, streams)
+        return lead.item(), streams[0][0, 15].detach(), slope[0, 15]
 
-    run("clean", "anna", "ben")
-    run("other", "ben", "anna")
-    vectors, leads, slopes = {}, {}, {}
-    for name, (stream, lead) in met.items():
-        [slope] = torch.autograd.grad(lead, stream)
-        vectors[name], slopes[name], leads[name] = stream[0, 15].detach(), slope[0, 15], lead.item()
-    way = vectors["clean"] - vectors["other"]
+    lead, clean, slope = run("anna", "ben")
+    other_lead, other, other_slope = run("ben", "anna")
+    way = clean - other
     return {
-        "span": leads["clean"] - leads["other"],
-        "lead": leads["clean"],
-        "change": (slopes["clean"] @ way).item(),
-        "from the other": (slopes["other"] @ way).item(),
+        "span": lead - other_lead,
+        "lead": lead,
+        "change": (slope @ way).item(),
+        "from the other": (other_slope @ way).item(),
     }
 
 
