@@ -75,7 +75,6 @@ ENTRIES: Entries = {
               r"\bar k_{jk}e^{-\mathrm i\cdot{@1}_k}\bigr]",
         says=("the real part of query times conjugate key, summed over pairs",),
     ),
-    ("ex-needle-loss", "found(method, 400, 200, seed)"): LeftOut("a call to try, no value said"),
     ("ex-base-million", r"2\pi"): Formula(
         lambda: {"w": 0.3, "n": turn_of(0.3), r"\pi": math.pi},
         claim=r"n=\frac{@0}{w}",
