@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -54,7 +55,7 @@ PAIR = choice(
     "Two heads at once",
     right="A",
     because="Without one of 0.1 and 0.2 hardly a who-question is lost, and without both many "
-    "are: as long as one of them writes, the other is not missed.",
+    "are: as long as one of them writes, the other can go.",
     tempting={
         "B": (
             "the heads that places need",
@@ -96,27 +97,6 @@ CHANCE = number(
     ],
 )
 
-CONTROL = choice(
-    "A control for a probe",
-    right="B",
-    because="Whether a word names a thing is a property of the word. If the probe finds it in the "
-    "embedding already, the layers need not have done anything.",
-    tempting={
-        "A": (
-            "longer training",
-            "It could raise the number, and would say nothing about where the answer comes from.",
-        ),
-        "C": (
-            "a stronger probe",
-            "A stronger probe can compute more by itself, so the question becomes harder.",
-        ),
-        "D": (
-            "more stories",
-            "The words would be the same ones, with the same rows of the embedding.",
-        ),
-    },
-)
-
 DESIGN = choice(
     "Which experiment?",
     right="C",
@@ -133,8 +113,8 @@ DESIGN = choice(
             "That is what suggested the belief in the first place.",
         ),
         "D": (
-            "what the belief predicts: the name matters",
-            "The name has to matter, whichever part carries it to the end.",
+            "what the belief predicts: the other name does not matter",
+            "If the name is copied from the kite's place, the one at the drum cannot change it.",
         ),
     },
 )
@@ -215,6 +195,79 @@ GRADIENT = number(
             "the gradient of the other story",
             "The gradient is that at the first story's vector, in the first story's run.",
             _estimate("from the other"),
+        ),
+    ],
+)
+
+# --- a probe --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _read() -> tuple[Tensor, list[Tensor]]:
+    """The words of thirty stories, ten of each name, and their streams at both ends."""
+    from book.own import encode, own_model
+    from book.own.inside import blocks
+    from book.stories import stories
+
+    model = own_model().double()
+    streams: list[list[Tensor]] = [[], []]
+    words: list[int] = []
+    ends = (model.embed, blocks(model)[1].ffn)
+    hooks = [
+        end.register_forward_hook(lambda _, inputs, output, seen=seen: seen.append(output[0]))
+        for end, seen in zip(ends, streams, strict=True)
+    ]
+    with torch.no_grad():
+        for name in range(3):
+            for story in itertools.islice(stories(f"sinks {name}"), 10):
+                words += encode(story.words)
+                model(torch.tensor([encode(story.words)]))
+    for hook in hooks:
+        hook.remove()
+    return torch.tensor(words), [torch.cat(seen) for seen in streams]
+
+
+def _probed(end: int, coins: bool) -> float:
+    """What share a linear probe gets right in the last ten of the stories."""
+    from book.stories import VOCABULARY, stories
+    from book.stories import words as lists
+
+    words, streams = _read()
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (len(VOCABULARY),), generator=rng).bool()
+    if not coins:
+        labels = torch.tensor([word in lists.THINGS for word in VOCABULARY])
+    last = sum(len(story.words) for story in itertools.islice(stories("sinks 2"), 10))
+    x = torch.cat([streams[end], torch.ones(len(words), 1, dtype=torch.float64)], 1)
+    y = labels[words]
+    signs = y.double() * 2 - 1
+    way = torch.linalg.lstsq(x[:-last], signs[:-last, None]).solution[:, 0]
+    right = (x[-last:] @ way > 0) == y[-last:]
+    return float(right.double().mean())
+
+
+CONTROL = number(
+    "A control for a probe",
+    value=lambda: _probed(0, coins=True),
+    within=0.01,
+    because="The ten stories use the same words, and every word keeps its coin, so what the probe "
+    "has learned by heart serves it there as well.",
+    wrong=[
+        WrongNumber(
+            "as good as a guess",
+            "A guess would get one half. But the probe has met these words, each with its coin, in "
+            "the stories it was trained on.",
+            lambda: 0.5,
+        ),
+        WrongNumber(
+            "the names of things",
+            "That is the share for the names of things. Asked for is that for coins.",
+            lambda: _probed(0, coins=False),
+        ),
+        WrongNumber(
+            "after both layers",
+            "That is the share after both layers. Asked for is that at the embedding.",
+            lambda: _probed(1, coins=True),
         ),
     ],
 )

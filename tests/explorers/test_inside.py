@@ -234,16 +234,16 @@ def test_means_in_the_place_of_heads():
         ),
         Grid(
             "right answers without a head, in percent",
-            table.T,
+            100 * table.T,
             [f"{name}, {number} asked" for name, number in zip(COLUMNS, asked, strict=True)],
             ["all", *HEADS],
-            text=lambda share: f"{100 * share:.0f}",
+            text="{:.0f}",
             detail=lambda r, c: (
                 f"{COLUMNS[r]}: {table[c, r]:.0%} of {asked[r]} right "
                 + ("with all heads" if c == 0 else f"without head {HEADS[c - 1]}")
             ),
             xlabel="all heads, or without this one",
-            limits=(0, 1),
+            limits=(0, 100),
             role="data",
         ),
     )
