@@ -650,8 +650,9 @@ KEPT = number(
 OFF = choice(
     "A unit switched off",
     right="C",
-    because="The six colors lose next to nothing. What a unit pushes is one part of a sum: the "
-    "embedding and the other units push too, and the last norm rescales the whole.",
+    because="The six colors lose next to nothing. The unit pushes the other six nearly as much, so "
+    "the twelve stand to each other as before; and they stay far above all other words, because "
+    "more than half of what they have comes from other parts of the sum.",
     tempting={
         "A": (
             "the unit taken for the only one",
@@ -660,8 +661,8 @@ OFF = choice(
         ),
         "B": (
             "the push taken for the effect",
-            "The push is large, but a probability depends on how the scores differ from each "
-            "other after the last norm, with all that the other units add.",
+            "Nearly a half is what the scores lose before the division. But a probability depends "
+            "on how the scores differ, and the other six colors lose nearly as much.",
         ),
         "D": (
             "the sign turned round",

@@ -61,7 +61,7 @@ def test_a_factor_before_rounding_to_4096():
     )
 
 
-@check_explorer("explore-gate", {"function on the gate": "GELU (GEGLU)", "value u": "-2"})
+@check_explorer("explore-gate", {"function on the gate": "GELU (GEGLU)", "value u": "−2"})
 def test_what_gelu_lets_through_of_minus_two():
     gate = np.arange(-32, 33) / 8
     share = np.array([(1 + math.erf(g / math.sqrt(2))) / 2 for g in gate])
@@ -82,15 +82,15 @@ def test_what_gelu_lets_through_of_minus_two():
             "value u",
             limits=(-8, 8),
             diverging=True,
-            rows=["4", "", "", "", "2", "", "", "", "0", "", "", "", "-2", "", "", "", "-4"],
+            rows=["4", "", "", "", "2", "", "", "", "0", "", "", "", "−2", "", "", "", "−4"],
             columns=[
                 "",
                 "",
-                "-4",
+                "−4",
                 "",
                 "",
                 "",
-                "-2",
+                "−2",
                 "",
                 "",
                 "",
@@ -115,7 +115,7 @@ def test_what_gelu_lets_through_of_minus_two():
     )
 
 
-@check_explorer("explore-units", {"token, to the right": "-0.75", "token, upwards": "1"})
+@check_explorer("explore-units", {"token, to the right": "−0.75", "token, upwards": "1"})
 def test_one_unit_of_three_fires():
     x, y = -0.75, 1.0
     fires = [max(0.0, x), max(0.0, -0.6 * x + 0.8 * y), max(0.0, -y)]
@@ -204,7 +204,7 @@ def test_what_a_unit_of_the_trained_model_fires_at_and_writes():
 
 
 @check_explorer(
-    "explore-both", {"layer": "gated, SiLU", "first feature": "-1", "second feature": "2"}
+    "explore-both", {"layer": "gated, SiLU", "first feature": "−1", "second feature": "2"}
 )
 def test_a_token_in_a_gated_layer_of_three_units():
     x = (-1, 2)
@@ -252,5 +252,5 @@ def test_a_token_in_a_gated_layer_of_three_units():
             "{}, {}, {} is {}, {}, {}. The layer writes ({}, {})",
             *(*x, *g, *u, *h, *y),
         ),
-        Scene("the way of a token", shapes, xlim=(0, 12.1), ylim=(-0.3, 8.3)),
+        Scene("a token on its way through the layer", shapes, xlim=(0, 12.1), ylim=(-0.3, 8.3)),
     )

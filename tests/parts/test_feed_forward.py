@@ -203,14 +203,17 @@ def test_the_chapter_compares_only_layers_of_equal_size():
     notebook = read(NOTEBOOKS / "07_feed_forward.ipynb")
     (cell,) = (c for c in notebook.cells if "def missed(" in c.source)
     assert (
-        "width = (2 * d + 1) * plain_width // (3 * d + 2) if gated else plain_width" in cell.source
+        "return (2 * d + 1) * plain_width // (3 * d + 2) if gated else plain_width" in cell.source
     )
-    for plain_width in (6, 12, 24, 48, 96):
+    assert "PLAIN_WIDTHS = [12, 24, 48, 96]" in cell.source
+    for plain_width in (12, 24, 48, 96):
         plain = ours.FeedForward(12, plain_width)
         widths = [25 * plain_width // 38 + more for more in (0, 1)]
         gated = [ours.GatedFeedForward(12, width, bias=True) for width in widths]
         fits, too_large = (sum(p.numel() for p in layer.parameters()) for layer in gated)
         assert fits <= sum(p.numel() for p in plain.parameters()) < too_large
+    # The text names the units of the layers with a gate.
+    assert [25 * plain_width // 38 for plain_width in (12, 24, 48, 96)] == [7, 15, 31, 63]
     # Every cell that times or trains a plain and a gated layer takes 4d and 8d/3.
     (timing,) = tagged(notebook, "timing")
     assert "plain_by_kernel(384, 1536" in timing.source
