@@ -57,7 +57,7 @@ def ntk_aware_base(base: float, scale: float, head_dim: int) -> float:
     Raises:
         ValueError: if scale is less than 1, or head_dim is odd or less than 4.
 
-    Source: Peng et al. 2023, definition 1; chapter 12, eq-ntk-base.
+    Source: Peng et al. 2024, definition 1; chapter 12, eq-ntk-base.
     """
     _check_head_dim(head_dim)
     _check_scale(scale)
@@ -136,7 +136,7 @@ def ntk_by_parts(
         ValueError: if scale is less than 1, alpha not below beta, ramp another name, or
             inv_freq not of shape (head_dim / 2,) with two pairs at least.
 
-    Source: Peng et al. 2023, definition 2; chapter 12, eq-by-parts.
+    Source: Peng et al. 2024, definition 2; chapter 12, eq-by-parts.
     """
     _check(inv_freq, scale)
     pairs = len(inv_freq)
@@ -196,7 +196,7 @@ def yarn_mscale(scale: float, coefficient: float = 0.1) -> float:
         scale: new length over old length.
         coefficient: 0.1 for Llama, other numbers elsewhere.
 
-    Source: Peng et al. 2023, section 3.4; chapter 12, eq-yarn-temperature.
+    Source: Peng et al. 2024, section 3.4; chapter 12, eq-yarn-temperature.
     """
     return 1.0 if scale <= 1 else coefficient * math.log(scale) + 1.0
 
@@ -240,7 +240,7 @@ def yarn_frequencies(
     Raises:
         ValueError: as `ntk_by_parts`, or if head_dim is odd or less than 4.
 
-    Source: Peng et al. 2023, section 3.4; chapter 12, eq-by-parts, eq-ramp-reference
+    Source: Peng et al. 2024, section 3.4; chapter 12, eq-by-parts, eq-ramp-reference
     and eq-yarn-temperature.
     """
     _check_head_dim(head_dim)

@@ -30,27 +30,24 @@ WHEELS = choice(
 )
 
 SQUEEZED = choice(
-    "What does squeezing break?",
-    right="A",
-    because="Three positions back now looks like three quarters of one, so the near questions are "
-    "answered wrongly everywhere, even at positions that the reader was trained on. A far match "
-    "scores high at every distance that was seen, so it does not matter to which of them a new "
-    "distance is squeezed.",
+    "Which pairs may be squeezed?",
+    right="B",
+    because="With fewer than three a pair without a full turn runs out of its range, and the far "
+    "answers fail. With seven the second pair is slowed, which helps to tell three positions from "
+    "two and four, and half of the near answers fail. The pairs between bear either.",
     tempting={
-        "B": (
-            "far means unseen",
-            "Squeezed, the farthest position has an angle that was met in training. It is the near "
-            "ones whose angles have moved.",
+        "A": (
+            "only those without a full turn",
+            "These have to be slowed, but does it harm to slow the next ones too? Try four.",
         ),
         "C": (
-            "everything is squeezed",
-            "A match of content needs only that the slow pairs stay in the range they know, and "
-            "there they are.",
+            "the more the better",
+            "The far answers stay right with eight, but the near ones? Look at the first of the "
+            "two lists.",
         ),
         "D": (
-            "nothing leaves the range",
-            "No angle is new, but the angle of three positions back has become that of another "
-            "distance.",
+            "a slow pair left alone",
+            "With one or two, a pair that made no full turn still meets angles that it never met.",
         ),
     },
 )
