@@ -145,22 +145,21 @@ def test_the_tree_before_the_last_level():
     def added(first, last):
         return sum(x[n] / 2 ** (last - n) for n in range(first, last + 1))
 
-    cells = np.full((7, 8), math.nan)
+    cells = np.full((6, 8), math.nan)
     cells[0] = x
     for end in (1, 3, 5, 7):
         cells[1, end] = added(end - 1, end)
     for end in (3, 7):
         cells[2, end] = added(end - 3, end)
     cells[3, 7] = added(0, 7)
-    cells[4, 3], cells[4, 7] = added(0, 3), added(0, 7)
     for end in (1, 3, 5, 7):
-        cells[5, end] = added(0, end)
-    levels = ["tokens", "pairs", "fours", "all eight", "down to fours", "down to pairs", "all"]
+        cells[4, end] = added(0, end)
+    levels = ["tokens", "pairs", "fours", "all eight", "down to pairs", "all"]
     return Seen(
         says(
             "Down to pairs, level {} of {}: {} joins so far. In place {} stands the stretch of "
             "tokens {} to {}, with {} as what it adds",
-            *(5, 6, 4 + 2 + 1 + 1, 6, 1, 6, added(0, 5)),
+            *(4, 5, 4 + 2 + 1 + 1, 6, 1, 6, added(0, 5)),
         ),
         Grid(
             "what a stretch adds to the state",
@@ -209,8 +208,8 @@ def test_what_a_small_table_holds():
     at = counts.index(16)
     return Seen(
         says(
-            "{} features. Of {} pairs adding reads {} % rightly, with a scaled error of {}; "
-            "correcting with steps of {} {} %, with {}",
+            "{} features. Of {} pairs adding reads {} % rightly, with a scaled error of {}. "
+            "Correcting with steps of {} reads {} %, with an error of {}",
             *(8, 16, added[at], added_off[at], 0.25, right[at], off[at]),
         ),
         Lines(
