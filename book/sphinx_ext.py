@@ -24,10 +24,12 @@ from docutils import nodes
 from math_core import LatexError, LatexToMathML
 from myst_nb.core.render import NbElementRenderer
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.errors import ExtensionError
 from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
+from sphinx_proof.domain import ProofDomain
 
 from book import (
     checked,
@@ -423,6 +425,19 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
 # ---------------------------------------------------------------- set-up
 
 
+def _with_all_cores(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> None:
+    """Read and write pages side by side, for which jupyter-book has no option.
+
+    Sphinx does so if every extension says that it may. Two that may do not say so.
+    """
+    app.parallel = os.cpu_count() or 1
+    # It changes how sections are numbered, after all pages are read.
+    if numbering := app.extensions.get("sphinx_multitoc_numbering"):
+        numbering.parallel_read_safe = True
+    # Theorems are put together with the environment, in which they lie; their domain holds none.
+    ProofDomain.merge_domaindata = lambda self, docnames, other: None
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect everything to Sphinx."""
     theme.setup(app)
@@ -430,6 +445,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "mathml", inline_renderers=(_inline, None), block_renderers=(_display, None)
     )
     app.connect("config-inited", _place)
+    app.connect("env-before-read-docs", _with_all_cores)
     app.connect("source-read", _fill_in)
     app.connect("doctree-read", _fold_findings)
     folding.setup(app)
