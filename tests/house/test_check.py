@@ -1,13 +1,11 @@
 """Protects `make check`: every test file has an owner, and a chapter runs its own cases."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from book import check, errata
-from book.chapters import NOTEBOOKS, ROOT, chapters, topic
+from book.chapters import NOTEBOOKS, chapters, topic
 from book.check import HOUSE, SHARED, WHOLE, Case, Only, files_of, files_of_tests, main, owner
 
 TOPICS = [topic(path) for path in chapters()]
@@ -48,13 +46,9 @@ def test_every_topic_has_tests_of_its_parts_its_explorers_and_its_misconceptions
 
 
 @pytest.fixture(scope="module")
-def shared():
+def shared(collected):
     """The ids of all tests in the shared files."""
-    files = [f"tests/{file}" for file in SHARED]
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    return [line for line in done.stdout.splitlines() if "::" in line]
+    return [one for one in collected if one.startswith(tuple(f"tests/{file}::" for file in SHARED))]
 
 
 def test_each_case_of_the_shared_files_belongs_to_one_chapter(shared):

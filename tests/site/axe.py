@@ -7,7 +7,9 @@ from importlib.resources import files
 # Nothing is on its way from one colour to another, and what is many times the same is made small,
 # or axe would take minutes: a coloured piece of code keeps its element where such a piece occurs
 # for the first time in such a place; of all formulas but some the text is left, and of a paragraph
-# that is alone in a cell of a table what stands in it.
+# that is alone in a cell of a table what stands in it. Of most pictures only what can be used or
+# has a name of its own is left: of the colours in a picture axe knows nothing (test_explorers.py
+# does).
 READY = """() => {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync("* { transition: none !important }");
@@ -25,6 +27,12 @@ READY = """() => {
   }
   for (const p of document.querySelectorAll("article td > p:only-child:not([class], [id])")) {
     p.replaceWith(...p.childNodes);
+  }
+  const used = "a, [role], [tabindex], [aria-label], [aria-labelledby]";
+  for (const picture of [...document.querySelectorAll("article svg")].slice(4)) {
+    for (const shape of picture.querySelectorAll("rect, path, line, circle, polyline, text")) {
+      if (shape.closest(used) === picture.closest(used) && !shape.matches(used)) shape.remove();
+    }
   }
 }"""
 RUN = r"""async ([small, known]) => {

@@ -66,8 +66,9 @@ def differences(page, model, words, off=()):
 
 def test_200_texts_give_what_torch_computes(loaded, model, record_property):
     worst, times, lengths = [0.0] * 4, [], []
-    for words, head in texts(200):
-        for off in ((), (head,)):
+    for n, (words, head) in enumerate(texts(200)):
+        # Every third text a second time with a head off, stories and random words alike.
+        for off in ((), (head,)) if n % 3 == 0 else ((),):
             apart, took = differences(loaded, model, words, off)
             worst = [max(pair) for pair in zip(worst, apart, strict=True)]
             times.append(took)
@@ -136,10 +137,11 @@ def test_without_a_fault_nothing_is_far_from_torch(bench, model):
         assert max(differences(bench, model, words, (head,))[0]) < AGREED
 
 
-FOLLOW = """(texts) => texts.map((text) => {
+# One text instead of many small values, each of which would be checked on its way here.
+FOLLOW = """(texts) => JSON.stringify(texts.map((text) => {
   const { model, follow } = globalThis.tpXray;
   return follow(model.language, text);
-})"""
+}))"""
 
 
 def test_the_floor_is_that_of_the_language(loaded):
@@ -157,7 +159,7 @@ def test_the_floor_is_that_of_the_language(loaded):
             wanted.append((None, follow(words)))
         except NotOfTheLanguageError as error:
             wanted.append((int(re.match(r"word (\d+)", str(error))[1]), None))
-    answers = loaded.evaluate(FOLLOW, asked)
+    answers = json.loads(loaded.evaluate(FOLLOW, asked))
     kinds = Counter()
     for words, (at, chances), got in zip(asked, wanted, answers, strict=True):
         assert got["at"] == at, words

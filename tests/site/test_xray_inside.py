@@ -1,5 +1,6 @@
 """Protects what the X-ray page opens: its tensors, their arithmetic, its switches, its writing."""
 
+import json
 import math
 import random
 import re
@@ -114,12 +115,12 @@ def test_longer_texts_too(loaded, model):
 EXPLAIN = """([tokens, off, temperature, places]) => {
   const { model, run, viewOf, explain, TENSORS } = globalThis.tpXray;
   const seen = run(model, tokens, new Set(off), temperature);
-  return places.map(([id, layer, head, x, y, look]) => {
+  return JSON.stringify(places.map(([id, layer, head, x, y, look]) => {
     const of = viewOf(model, seen, id, { layer, head });
     const row = Math.floor(x * of.rows), column = Math.floor(y * (look ? row + 1 : of.columns));
     const told = explain(model, seen, id, { layer, head, row, column });
     return { ...told, row, column, value: of.at(row, column), result: String(told.result) };
-  });
+  }));
 }"""
 QUOTIENTS = {"seen", "weights", "between", "hidden", "last", "probabilities"}
 
@@ -154,7 +155,7 @@ def misread(page, model, rng, *, rounds=14, off=None):
             p[5] = p[5] and p[0] in ("scores", "weights")
         asked = [tokens, list(out), temperature, places]
         for (name, layer, head, *_), told in zip(
-            places, page.evaluate(EXPLAIN, asked), strict=True
+            places, json.loads(page.evaluate(EXPLAIN, asked)), strict=True
         ):
             where = (name, layer, head, told, out)
             result, value = float(told["result"].replace("Infinity", "inf")), told["value"]
@@ -178,7 +179,7 @@ def test_the_arithmetic_of_a_number_gives_the_number(loaded, model):
 def test_the_chapters_that_derive_it_have_the_place(loaded, built):
     places = [[name, 1, 2, 0.6, y, 0] for name in sorted(IDS) for y in (0.0, 0.99)]
     asked = [next(some(1)), [], 1.0, places]
-    found = {tuple(told["chapter"]) for told in loaded.evaluate(EXPLAIN, asked)}
+    found = {tuple(told["chapter"]) for told in json.loads(loaded.evaluate(EXPLAIN, asked))}
     assert len(found) > 13
     for address, title in found:
         page, place = address.split("#")
@@ -306,7 +307,7 @@ def _tensors(page, model):
         ("1.0",),
     )
     tokens = next(some(1, longest=25))
-    return max(max(apart(page, model, tokens, off, 0.5).values()) for off in cases) > AGREED
+    return any(max(apart(page, model, tokens, off, 0.5).values()) > AGREED for off in cases)
 
 
 def _arithmetic(page, model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 
@@ -23,6 +24,7 @@ def _share(width: int, keys: int, limit: float, dim: int) -> float:
     return sum(found) / len(found)
 
 
+@cache  # the same for every answer that is checked
 def _half(keys: int = 64, limit: float = 0.97, dim: int = -1) -> float:
     """The width at which half of the queries have decided, between two widths that were tried."""
     low, high = 1.0, 2048.0
