@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help book serve lab pdf epub cards slides check test mutants bench model portable refresh weave format lock clean
+.PHONY: help book serve lab pdf epub cards slides check test static mutants bench model portable refresh weave format lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -97,11 +97,14 @@ check: $(VENV)/test ## all that concerns one chapter: make check NB=notebooks/08
 	$(BIN)/python -m book.check $(NB)
 
 # Each worker gets one thread: two workers with all threads each would wait for one another.
-test: $(VENV)/test book ## everything that CI checks
+test: $(VENV)/test ## everything that CI checks
+	$(MAKE) -j2 --output-sync=target book static
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
+
+static: $(VENV)/test
 	$(BIN)/python -m book.weave --check
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
 
 mutants: $(VENV)/test ## try every wrong version of every printed formula
 	OMP_NUM_THREADS=1 $(BIN)/python -m book.formulas.mutants --workers $(WORKERS)
