@@ -464,15 +464,17 @@ DIAGNOSE = choice(
     "What is broken?",
     right="A",
     because=(
-        "Copying the word that is read is perfectly solvable, so the unshifted loss falls to 0, "
-        "below what a perfect memory reaches. One word without its context gives at best what "
-        "counting pairs gives. Parameters that no optimizer has do not move. And a perfect memory "
-        "is what the sound run ends at."
+        "Copying is perfectly solvable, of the word that is read or, without a mask, of the next "
+        "one: both losses fall to 0, below what a perfect memory reaches. A tied embedding favors "
+        "the word that is read, so the run that begins at 4.3 has the unshifted targets. One word "
+        "without its context gives at best what counting pairs gives, and parameters that no "
+        "optimizer has do not move."
     ),
     tempting={
         "B": (
-            "the lowest loss taken for the sound one",
-            "0.00 is below what a perfect memory of these rows reaches, so the answer leaks in.",
+            "the two leaks exchanged",
+            "Both leaks end at 0.00. Which of the two targets, the word that is read or the next "
+            "one, does a tied embedding favor before any training?",
         ),
         "C": (
             "a loss that stands still taken for a missing context",
@@ -480,7 +482,7 @@ DIAGNOSE = choice(
             "that nothing is trained.",
         ),
         "D": (
-            "the leak and the missing context exchanged",
+            "a leak and the missing context exchanged",
             "Seeing only its own word, a place cannot know its successor for certain, unless its "
             "own word is the target.",
         ),

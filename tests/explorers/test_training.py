@@ -146,7 +146,7 @@ def test_four_steps_with_momentum():
         bx, by = 0.9 * bx + x, 0.9 * by + 100 * y
         x, y = x - 0.005 * bx, y - 0.005 * by
         path.append((x, y))
-    path += [path[-1]] * 96
+    path += [path[-1]] * 106  # drawn with 111 corners, for the crossings of the edges
     turns = [math.tau * k / 48 for k in range(49)]
     levels = {
         f"level {v}": Curve(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 
 import pytest
@@ -135,7 +136,7 @@ def test_without_a_warm_up_the_fall_begins_at_the_first_step():
 
 
 def test_the_book_s_own_recipe_multiplies_climb_and_cosine():
-    """The chapter says so: its peak is a little below one, where the usual form reaches it."""
+    """Its table says so: the peak is a little below one, where the usual form reaches it."""
     recipe = Recipe()
     for step in (1, 2, 99, 100, 101, 1500, 3000):
         half = (1 + math.cos(math.pi * (step - 1) / recipe.steps)) / 2
@@ -160,6 +161,15 @@ def blinded(model):
         if name.endswith("out_proj.weight"):
             p.data.zero_()
             p.requires_grad_(False)
+    return model
+
+
+def unmasked(model):
+    """Its attention looks at all places, those ahead too."""
+    (layer,) = model.layers
+    attend = layer.attn.sublayer.forward
+    everywhere = torch.ones(16, 16, dtype=torch.bool)
+    layer.attn.sublayer.forward = lambda x, rope, *_: attend(x, rope, everywhere)
     return model
 
 
@@ -194,6 +204,8 @@ def test_the_losses_of_the_four_who_overfit_a_batch():
     blind = overfitted(blinded(model), rows, rows[:, 1:], 250)
     model, _ = small_model_and_batch()
     sound = overfitted(model, rows, rows[:, 1:], 150)
+    model, _ = small_model_and_batch()
+    leaking = overfitted(unmasked(model), rows, rows[:, 1:], 150)
     pairs, firsts = Counter(), Counter()
     for row in rows.tolist():
         pairs.update(itertools.pairwise(row))
@@ -203,7 +215,8 @@ def test_the_losses_of_the_four_who_overfit_a_batch():
     assert f"from {unshifted[0]:.1f} to {unshifted[-1]:.2f}, **(2)** from" in text
     assert f"**(2)** from {blind[0]:.1f} to {best:.2f}, and no lower ever" in text
     assert f"**(3)** from {sound[0]:.1f} to {sound[0]:.1f}, **(4)** from" in text
-    assert f"**(4)** from {sound[0]:.1f} to {sound[-1]:.2f}. The causes" in text
+    assert f"**(4)** from {leaking[0]:.1f} to {leaking[-1]:.2f}. All four are broken" in text
+    assert f"the loss of a perfect memory of this batch is {sound[-1]:.2f}." in text
 
 
 def test_bfloat16_is_as_coarse_as_the_section_on_the_z_loss_says():
@@ -237,6 +250,18 @@ def test_palms_two_utilisations():
     peak = fact("palm-mfu-without", "chips") * fact("palm-mfu-without", "tflops") * 1e12
     share = 100 * 6 * n * r / peak
     assert round(share, 1) == fact("palm-mfu-without", "mfu") < fact("palm-mfu", "mfu")
+
+
+def test_the_hours_of_llama_2():
+    """The prediction that the chapter makes with PaLM's utilization, and the one it finds."""
+    flops = 6 * fact("llama-2-hours", "parameters") * 2.0e12
+    an_hour = 3600e12 * fact("a100", "peak_tflops")
+    predicted = flops / (an_hour * fact("palm-mfu-without", "mfu") / 100)
+    share = flops / (an_hour * fact("llama-2-hours", "hours_7b"))
+    text = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
+    assert f"Llama 2 7B, {flops:.1e} FLOPs" in text
+    assert re.search(rf"predicted +45\.7% +{predicted:,.0f}\\n", text)
+    assert re.search(rf"reported +{100 * share:.1f}% +184,320\\n", text)
 
 
 def test_tokens_for_each_weight():
