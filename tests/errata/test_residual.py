@@ -182,7 +182,7 @@ def test_e53_adams_first_step_is_the_full_learning_rate():
 
     def change(rate):
         stack = Stack(16, "Pre")
-        adam = torch.optim.Adam(stack.weights, lr=rate)
+        adam = torch.optim.Adam(stack.weights, lr=rate, fused=True)
         before = stack.run().detach()
         stack.loss().backward()
         adam.step()

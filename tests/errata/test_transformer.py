@@ -69,7 +69,7 @@ def loss_on_noise(shifted):
         attention = model.decoder[0].self_attn
         forward = attention.forward
         attention.forward = lambda *a, is_causal=False, **k: forward(*a, **k)
-    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-2, fused=True)
     src = torch.ones(64, 1, dtype=torch.long)
     for _ in range(120):
         tgt = torch.randint(3, 30, (64, 5))

@@ -311,7 +311,7 @@ def test_a_painted_mask_leaves_its_keys_out_of_the_sum():
 def test_two_matrices_learn_to_look_at_the_left_neighbor():
     rng = torch.Generator().manual_seed(0)
     rows = [(0.3 * torch.randn(8, 8, generator=rng)).requires_grad_() for _ in range(2)]
-    descent = torch.optim.Adam(rows, lr=0.05)
+    descent = torch.optim.Adam(rows, lr=0.05, fused=True)
     target = torch.arange(-1, 7) % 8
     for _ in range(200):
         descent.zero_grad()

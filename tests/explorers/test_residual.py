@@ -153,7 +153,7 @@ def trained(depth, add, seed):
             down.weight.copy_(draw(16, 16).T / 4)
             draw(1, 16), up.bias.zero_()
         net.head.weight.copy_(draw(16, 2).T / 4)
-    optimizer = torch.optim.Adam(net.parameters(), lr=8e-3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=8e-3, fused=True)
     falling = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, 150)
     for _ in range(150):
         loss = F.cross_entropy(net(points), kinds)
@@ -400,7 +400,7 @@ def sums(digits):
 @check_explorer("explore-stream", {"sub-layer removed": "feed-forward 1"})
 def test_what_the_stream_says_without_the_first_feed_forward_layer():
     model, data = Adder(), torch.Generator().manual_seed(7)
-    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), fused=True)
     for step in range(1, 201):
         digits = torch.randint(0, 5, (16, 6), generator=data)
         loss = F.cross_entropy(model(digits)[-1].mT, sums(digits))

@@ -198,7 +198,9 @@ def small_run(seed, lr, warmup):
                 p.div_(math.sqrt(2))
         model.embed.weight.add_(torch.randn(32) / math.sqrt(32))
     told = stories(f"train {seed}")
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )
     losses = []
     for step in range(40):
         rows = torch.tensor([[ID[w] for w in next(told).words[:17]] for _ in range(8)])
