@@ -27,8 +27,8 @@ def test_six_texts_in_blocks():
     picture[: len(cells)] = cells
     return Seen(
         says(
-            "{} requests, blocks of {}: {} texts are in, with {} of {} positions filled. {} are "
-            "held and empty. Turned away: nobody",
+            "{} requests, blocks of {}: {} texts are in, with {} of {} positions filled and {} "
+            "held but empty. Turned away: nobody",
             *(6, 4, 6, used, 96, len(cells) - used),
         ),
         parked(picture),
@@ -44,8 +44,8 @@ def test_places_for_four():
     used = int((picture > 0).sum())
     return Seen(
         says(
-            "{} requests, a place of {} for each: {} texts are in, with {} of {} positions filled. "
-            "{} are held and empty. Turned away: {}",
+            "{} requests, a place of {} for each: {} texts are in, with {} of {} positions filled "
+            "and {} held but empty. Turned away: {}",
             *(5, 24, 4, used, 96, 96 - used, 5),
         ),
         parked(picture),
@@ -54,13 +54,13 @@ def test_places_for_four():
 
 def parked(picture):
     return Grid(
-        "96 positions: number of the text, – held and empty",
+        "96 positions: number of the text, – held but empty",
         picture.reshape(8, 12),
         [str(n) for n in range(0, 96, 12)],
-        [f"+{n}" for n in range(12)],
+        [str(n) for n in range(12)],
         text=lambda x: f"{x:g}" if x else "–",
-        xlabel="position",
-        ylabel="from position",
+        xlabel="plus",
+        ylabel="position",
         limits=(0, 6),
         empty="",
     )
@@ -107,15 +107,15 @@ def passes(cells, shown):
     picture = np.full((4, 16), math.nan)
     for place, row in enumerate(cells):
         for n, name in enumerate(row[:shown]):
-            picture[place, n] = 1 - name / 100 if name else 0
+            picture[place, n] = name
     return Grid(
-        "the text in each place; color 1: it works, 0: nobody does",
+        "number of the text in each place, – where nobody works",
         picture,
         [f"place {n}" for n in range(1, 5)],
         [str(n) for n in range(1, 17)],
-        text=lambda x: f"{100 - 100 * x:.0f}" if x else "–",
+        text=lambda x: f"{x:.0f}" if x else "–",
         xlabel="pass",
-        limits=(0, 1),
+        limits=(0, 8),
         empty="",
     )
 
@@ -241,13 +241,13 @@ def test_two_rounds_follow_the_text_that_the_model_writes_alone():
         made.append(stands)
     return Seen(
         says(
-            "Round {}: {} of {} drafted words stand, and the model writes “"
+            "Round {}: {} of {} drafted words are accepted, and the model writes “"
             + VOCABULARY[alone[at - 1]]
             + "”. So far {} words in {} passes",
             *(2, made[-1], 4, at - 14, 2),
         ),
         Grid(
-            "words; color 0: dropped, 1: drafted and stands, 2: the model's own",
+            "drafted words: 0 refused, 1 accepted; 2 the model's own word",
             marks + words * np.where(marks > 1, -1e-4, 1e-4),
             [f"round {n}" for n in range(1, 7)],
             ["first", "second", "third", "fourth", "model"],
@@ -442,7 +442,7 @@ def test_a_loud_column_in_groups_of_four():
             "the numbers",
             x,
             *lines,
-            text="{:.1f}",
+            text=lambda x: (f"{x:.0f}" if abs(x) >= 10 else f"{x + 0:.1f}").replace("-", "−"),
             xlabel="column",
             limits=(-300, 300),
             diverging=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from book.checkers.serving.append import APPEND
-from book.checkers.serving.estimates import CHUNK, DRAFT, FITS, SCALE
+from book.checkers.serving.estimates import CHUNK, DRAFT, FITS, SPLIT
 from book.checkers.serving.groups import GROUPS
 from book.checkers.serving.plan import PLAN
 from book.checkers.serving.residual import RESIDUAL
@@ -15,6 +15,6 @@ EXERCISES = {
     "chunk": CHUNK,
     "residual": RESIDUAL,
     "draft": DRAFT,
-    "scale": SCALE,
     "groups": GROUPS,
+    "split": SPLIT,
 }

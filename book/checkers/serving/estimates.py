@@ -1,4 +1,4 @@
-"""An estimate of a cache, budgets and drafts in numbers, and a prediction of scales."""
+"""Estimates of a cache and of what devices send, and budgets and drafts in numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from book.checkers.questions import WrongNumber, choice, number
+from book.checkers.questions import WrongNumber, number
 
 _POSITION = 2 * 32 * 8 * 128 * 2  # keys and values, layers, heads, features, bytes
 _FREE = 80e9 - 2 * 8e9
@@ -114,7 +114,7 @@ def _chance() -> float:
     from book.own.draft import ngram_draft
     from book.stories import stories
 
-    model, draft = own_model().double(), ngram_draft(4, counted=1000)
+    model, draft = own_model().double(), ngram_draft(order=4, counted=1000)
     stands = []
     for told in itertools.islice(stories("a table of three words"), 6):
         text = torch.tensor(encode(told.words)[:60])
@@ -177,24 +177,43 @@ DRAFT = number(
     ],
 )
 
-SCALE = choice(
-    "One loud feature",
-    right="C",
-    because="Only the group that holds the loud entry has a large scale. The rest of the row, all "
-    "other groups, keeps its digits.",
-    tempting={
-        "A": (
-            "one scale",
-            "The loud column sets the step for the whole matrix, a hundred times too large for "
-            "the rest.",
+_WIDTH, _HIDDEN = 4096, 14336
+
+SPLIT = number(
+    "The other way round",
+    value=lambda: sum(1 for _ in ("gate", "up") for _ in range(_HIDDEN)) / _WIDTH,
+    within=0.01,
+    because="Both products are sums over parts of the input, and have to be whole before the "
+    "activation: 2 · 14,336 numbers for each token against 4,096, {value} times as many. The "
+    "outputs are only put side by side.",
+    wrong=[
+        WrongNumber(
+            "one of both products",
+            "The gate's product and the other one are both sums over parts of the input.",
+            lambda: _HIDDEN / _WIDTH,
         ),
-        "B": (
-            "rows",
-            "Each row has one entry of the loud column, so each row's scale is set by it.",
+        WrongNumber(
+            "as many",
+            "The outputs need no sum now: each device has some of them whole. What has to be "
+            "summed before the activation?",
+            lambda: 1.0,
         ),
-        "D": (
-            "both",
-            "Rows do not help: the column crosses all of them.",
+        WrongNumber(
+            "the outputs too",
+            "W_down is cut by columns, so a device has whole outputs. They are put side by side, "
+            "not summed.",
+            lambda: (2 * _HIDDEN + _WIDTH) / _WIDTH,
         ),
-    },
+        WrongNumber(
+            "once, after the gate",
+            "The gate's activation is taken of whole sums, and so is its product with the other "
+            "half. A sum of the products of shares is another number.",
+            lambda: (_HIDDEN + _WIDTH) / _WIDTH,
+        ),
+        WrongNumber(
+            "the wrong way round",
+            "Is more or less sent, if the sums are taken where the layer is wide?",
+            lambda: _WIDTH / (2 * _HIDDEN),
+        ),
+    ],
 )
