@@ -15,11 +15,11 @@ from .reading import Seen, check_explorer, says
 
 def trained(num_experts, top_k, d_ff, **how):
     """The layer as the chapter trains it with seed 0, and what its router chose at each step."""
-    told = rows(120, "experts")
+    told = rows(60, "experts")
     torch.manual_seed(0)
     router = Router(128, num_experts, top_k, norm_topk=top_k > 1, correction="speed" in how)
     layer = MixtureOfExperts(router, d_ff)
-    return told, layer, train(layer, told, 0, steps=150, batch=256, **how)
+    return told, layer, train(layer, told, 0, steps=120, batch=256, **how)
 
 
 @check_explorer(
@@ -81,12 +81,13 @@ def test_a_bias_opens_a_group():
             "two experts of eight",
             [
                 scores,
+                [values[i // 2] for i in range(8)],
                 [wanted[i] if i in open_ else nan for i in range(8)],
                 [scores[i] / total if i in two else nan for i in range(8)],
             ],
-            ["score", "for the choice", "weight"],
+            ["score", "sum of the group", "for the choice", "weight"],
             names,
-            limits=(0, 1),
+            limits=(0, 1.4),
             xlabel="expert, named by its group",
             detail=lambda row, column: (
                 f"{names[column]}: score {scores[column]:.2f}, its group counts "
@@ -183,6 +184,6 @@ def test_sixteen_tokens_of_qwen3():
 
 
 def test_the_words_of_the_hall_are_eight_of_one_story():
-    told = rows(120, "experts")
+    told = rows(60, "experts")
     assert len(set(told.story[14:22].tolist())) == 1
     assert F.one_hot(told.story[:14]).shape[1] == 1

@@ -95,7 +95,7 @@ CAPACITY = number(
 
 DESIGN = choice(
     "An expert for verbs?",
-    right="B",
+    right="C",
     because="It asks both ways, compares with words that are as frequent, and looks at text that "
     "was not trained on. It can come out against the name.",
     tempting={
@@ -104,7 +104,7 @@ DESIGN = choice(
             "Lists of frequent words show which words are frequent. They do not say how many of "
             "the verbs the expert gets.",
         ),
-        "C": (
+        "B": (
             "another seed",
             "With another seed the experts are numbered and divided in another way; expert 5 has "
             "no counterpart there.",
