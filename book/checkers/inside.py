@@ -203,8 +203,8 @@ GRADIENT = number(
 
 
 @functools.cache
-def _read() -> tuple[Tensor, list[Tensor]]:
-    """The words of thirty stories, ten of each name, and their streams at both ends."""
+def _read() -> tuple[Tensor, list[Tensor], int]:
+    """The words of thirty stories, their streams at both ends, the length of the last ten."""
     from book.own import encode, own_model
     from book.own.inside import blocks
     from book.stories import stories
@@ -219,25 +219,25 @@ def _read() -> tuple[Tensor, list[Tensor]]:
     ]
     with torch.no_grad():
         for name in range(3):
+            before = len(words)
             for story in itertools.islice(stories(f"sinks {name}"), 10):
                 words += encode(story.words)
                 model(torch.tensor([encode(story.words)]))
     for hook in hooks:
         hook.remove()
-    return torch.tensor(words), [torch.cat(seen) for seen in streams]
+    return torch.tensor(words), [torch.cat(seen) for seen in streams], len(words) - before
 
 
 def _probed(end: int, coins: bool) -> float:
     """What share a linear probe gets right in the last ten of the stories."""
-    from book.stories import VOCABULARY, stories
+    from book.stories import VOCABULARY
     from book.stories import words as lists
 
-    words, streams = _read()
+    words, streams, last = _read()
     rng = torch.Generator().manual_seed(0)
     labels = torch.randint(2, (len(VOCABULARY),), generator=rng).bool()
     if not coins:
         labels = torch.tensor([word in lists.THINGS for word in VOCABULARY])
-    last = sum(len(story.words) for story in itertools.islice(stories("sinks 2"), 10))
     x = torch.cat([streams[end], torch.ones(len(words), 1, dtype=torch.float64)], 1)
     y = labels[words]
     signs = y.double() * 2 - 1

@@ -23,17 +23,8 @@ def collected(request):
     chosen = config.option.keyword or config.option.markexpr or config.option.deselect
     if asked == {ROOT / one for one in config.getini("testpaths")} and not chosen:
         return [item.nodeid for item in request.session.items]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-n0",
-        "-p",
-        "no:cacheprovider",
-    ]
-    command += ["notebooks", *(f"tests/{file}" for file in SHARED)]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0"]
+    command += ["-p", "no:cacheprovider", "notebooks", *(f"tests/{file}" for file in SHARED)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:]
     return [line for line in done.stdout.splitlines() if "::" in line]

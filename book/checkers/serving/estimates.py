@@ -181,7 +181,7 @@ _WIDTH, _HIDDEN = 4096, 14336
 
 SPLIT = number(
     "The other way round",
-    value=lambda: sum(1 for _ in ("gate", "up") for _ in range(_HIDDEN)) / _WIDTH,
+    value=lambda: 2 * _HIDDEN / _WIDTH,
     within=0.01,
     because="Both products are sums over parts of the input, and have to be whole before the "
     "activation: 2 · 14,336 numbers for each token against 4,096, {value} times as many. The "
