@@ -30,6 +30,19 @@ UNFOLD = """async () => {
   await document.fonts.ready;
 }"""
 
+# Sections that come near are laid out then, and are not as tall as was guessed: the page is at rest
+# when three frames in a row have left its height and its place alone.
+AT_REST = """async () => {
+  const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  const now = () => `${document.documentElement.scrollHeight} ${scrollY}`;
+  for (let seen = now(), same = 0, tries = 0; same < 3; tries++) {
+    if (tries === 300) throw new Error(`the page never comes to rest: ${seen}`);
+    await frame();
+    same = now() === seen ? same + 1 : 0;
+    seen = now();
+  }
+}"""
+
 # What is too wide comes near, so that the page's script sees that it is.
 PASS_BY = """async () => {
   const frame = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));

@@ -8,7 +8,7 @@ from unicodedata import normalize
 
 import pytest
 from axe import complaints
-from looking import PASS_BY, UNFOLD
+from looking import AT_REST, PASS_BY, UNFOLD
 from test_explorers import contrast
 from visiting import CHAPTERS
 
@@ -40,11 +40,12 @@ MARKED = "() => [...document.querySelectorAll('.tp-same')].map((e) => e.dataset.
 
 
 def formula(page, where=FORWARD):
-    """The formula, near the middle of the window and laid out."""
+    """The formula, near the middle of the window and laid out, and all around it at rest."""
     box = page.locator(where)
     box.evaluate("(e) => e.scrollIntoView({ block: 'center', behavior: 'instant' })")
     page.evaluate("document.fonts.ready")
     page.wait_for_selector(f"{where}[role=group]")
+    page.evaluate(AT_REST)
     return box
 
 
