@@ -56,7 +56,7 @@ def test_the_numbers_by_hand():
     {
         "position m of the query": "10",
         "position n of the key": "4",
-        "formula": "R(m − n), the slip",
+        "formula": "the slip R(m − n)",
     },
 )
 def test_the_arrows_turn_and_the_slip_gives_another_score():
@@ -69,7 +69,7 @@ def test_the_arrows_turn_and_the_slip_gives_another_score():
     return Seen(
         says(
             "Query at {}, key at {}: the score of the turned vectors is {}, and the formula with "
-            "R(m − n), the slip gives {} for distance {}",
+            "the slip R(m − n) gives {} for distance {}",
             *(10, 4, score, slipped[apart.tolist().index(6)], 6),
         ),
         Scene(
@@ -83,12 +83,12 @@ def test_the_arrows_turn_and_the_slip_gives_another_score():
             axes="cross",
         ),
         Scene(
-            "score over the distance",
+            "curve: formula, dot: turned vectors",
             {"formula": Curve(apart, slipped), "score": Dot(6, score, f"{score:.2f}")},
             xlim=(-12.5, 12.5),
             ylim=(-1.4, 1.4),
             xlabel="distance m − n",
-            ylabel="curve: formula, dot: turned vectors",
+            ylabel="score",
             axes="box",
             equal=False,
         ),
@@ -173,7 +173,7 @@ def test_weights_of_one_layout_run_with_it():
             [str(k) for k in range(8)],
             text="{:.0f}",
             xlabel="feature",
-            limits=(0, 4),
+            limits=(0, 3),
             role="query",
         ),
         Bars(

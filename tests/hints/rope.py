@@ -39,20 +39,12 @@ def some(*names, at=(2, 5)):
     return {name: bound[name] for name in names}
 
 
-def half_turned():
-    """The partner of each first feature: where the reference's output depends on another one."""
-    x = draw(1, 6)
-    angles = draw(1, 3)
-    jacobian = torch.func.jacrev(lambda x: oracle("rope.half")(x, angles.cos(), angles.sin()))(x)
-    depends = jacobian[0, :, 0] != 0
-    partner = [next(j for j in range(6) if depends[k, j] and j != k) for k in range(3)]
-    return {"p": torch.tensor(partner).double(), r"d_\text{head}": 6}
-
-
-def first_feature():
-    x, angle = draw(1, 2), torch.tensor([[0.8]], dtype=torch.float64)
-    y = oracle("rope.half")(x, angle.cos(), angle.sin())
-    return {"a": x[0, 0], "b": x[0, 1], "c": math.cos(0.8), "s": math.sin(0.8), "y": y[0, 0]}
+def reached():
+    """Between the last pair that completes a turn and the first that does not, in proportion."""
+    turn = [2 * math.pi * 10000 ** (k / 64) for k in range(64)]
+    k = max(k for k in range(64) if turn[k] <= 4096)
+    k += math.log(4096 / turn[k]) / math.log(turn[k + 1] / turn[k])
+    return {"k": k, "d": 128, "b": 10000.0, r"\pi": math.pi}
 
 
 def converted():
@@ -107,7 +99,7 @@ ENTRIES: Entries = {
         r"R_m^\top R_n=\begin{pmatrix}c_m&s_m\\-s_m&c_m\end{pmatrix}"
         r"\begin{pmatrix}c_n&-s_n\\s_n&c_n\end{pmatrix}",
     ): Formula(
-        lambda: some("R", "m", "n", "c", "z"), swap={"s_": "z_"}, says=("in this chain",)
+        lambda: some("R", "m", "n", "c", "z"), swap={"s_": "z_"}, says=("somebody writes",)
     ),
     (
         "ex-rope-sign",
@@ -115,7 +107,7 @@ ENTRIES: Entries = {
     ): Formula(
         lambda: some("m", "n", "c", "z", "M"),
         claim="M=@0",
-        says=("look for the error", "for the product"),
+        says=("Which entries of it are wrong?", "for the product"),
         swap={r"&-s_{m-n}\\s_{m-n}": r"&z_{m-n}\\-z_{m-n}"},
     ),
     (
@@ -137,18 +129,8 @@ ENTRIES: Entries = {
         ("torch.cat((a, b), dim=-1)", "torch.stack((a, b), dim=-2).flatten(-2)"),
         swap={"...": "(a, b)"},
     ),
-    ("ex-rope-half", r"k+d_\text{head}/2"): Formula(
-        half_turned, claim="p_k=@0", says=("paired with feature",)
-    ),
-    ("ex-rope-half", "x.chunk(2, -1)"): Code(
-        lambda: ({"x": draw(4, 6)}, (draw(4, 6)[:, :3], draw(4, 6)[:, 3:])),
-        ("x.chunk(2)", "x.chunk(3, -1)", "(x[:, ::2], x[:, 1::2])"),
-    ),
-    ("ex-rope-half", r"a\cos-b\sin"): Formula(
-        first_feature,
-        claim="y=@0",
-        says=("The first feature becomes",),
-        swap={r"\cos": "c", r"\sin": " s"},  # the tables' entries
+    ("ex-rope-reach", r"k=\frac d2\cdot\frac{\ln(4096/2\pi)}{\ln b}"): Formula(
+        reached, says=("is 45.03 with base 10000",)
     ),
     ("ex-rope-attention", "build_rope_cache(q.shape[-1], int(position_ids.max()) + 1)"): Code(
         cache,

@@ -6,11 +6,10 @@ right computation with one part replaced, so that its line shows the mistake and
 
 from __future__ import annotations
 
-from book.checkers.rope.foresight import EQUAL, VALUES
+from book.checkers.rope.foresight import EQUAL, REACH, VALUES
 from book.checkers.rope.turning import (
     APPLY,
     ATTENTION,
-    HALF,
     LOOK_BACK,
     RELATIVE_MATRIX,
     TO_INTERLEAVED,
@@ -18,11 +17,11 @@ from book.checkers.rope.turning import (
 
 EXERCISES = {
     "equal": EQUAL,
+    "reach": REACH,
     "apply": APPLY,
     "relative_matrix": RELATIVE_MATRIX,
     "values": VALUES,
     "attention": ATTENTION,
-    "half": HALF,
     "to_interleaved": TO_INTERLEAVED,
     "look_back": LOOK_BACK,
 }

@@ -1,8 +1,11 @@
-"""What is said before it is computed: equal scores, and values that are turned."""
+"""What is said before it is computed: equal scores, full turns, and values that are turned."""
 
 from __future__ import annotations
 
-from book.checkers.questions import choice
+import math
+from collections.abc import Callable
+
+from book.checkers.questions import WrongNumber, choice, number
 
 EQUAL = choice(
     "Which scores are equal?",
@@ -29,25 +32,79 @@ EQUAL = choice(
     },
 )
 
+
+def _wavelength(pair: int, base: float) -> float:
+    """The positions in a full turn, step by step from the fastest pair on."""
+    length = 2 * math.pi
+    for _ in range(pair):
+        length *= base ** (2 / 128)
+    return length
+
+
+def _full(base: float, wavelength: Callable[[int, float], float] = _wavelength) -> float:
+    """How many of 64 pairs complete a turn within 4,096 positions."""
+    return float(sum(wavelength(pair, base) <= 4096 for pair in range(64)))
+
+
+REACH = number(
+    "Which pairs come round?",
+    value=lambda: _full(1e4) - _full(5e5),
+    within=0.001,
+    because="46 of the 64 pairs complete a turn with base 10000, and half of all, 32, with 500000. "
+    "The other {value} do not any longer.",
+    wrong=[
+        WrongNumber(
+            "the smaller base alone",
+            "So many pairs complete a turn with base 10000. Take off those that still do with "
+            "500000.",
+            lambda: _full(1e4),
+        ),
+        WrongNumber(
+            "the larger base alone",
+            "So many pairs complete a turn with base 500000, and as many do not. How many more did "
+            "with 10000?",
+            lambda: _full(5e5),
+        ),
+        WrongNumber(
+            "2π forgotten",
+            "A turn is 2π radians, so the wavelength is 2π over the frequency, and not 1 over it.",
+            lambda: _full(1e4, lambda k, b: b ** (k / 64)) - _full(5e5, lambda k, b: b ** (k / 64)),
+        ),
+        WrongNumber(
+            "the 2 of the exponent forgotten",
+            "Pair k turns by b to the power of -2k/d. Without the 2 all pairs come round with "
+            "both bases.",
+            lambda: 0.0,
+        ),
+        WrongNumber(
+            "the pairs that the smaller base leaves out",
+            "These do not complete a turn with base 10000. Asked for are those that do, and no "
+            "longer with 500000.",
+            lambda: 64 - _full(1e4),
+        ),
+    ],
+)
+
 VALUES = choice(
     "Turn the values too?",
     right="B",
-    because="The weights stay as they are, and each value is turned by the angle of its own "
-    "position, with nothing in plain attention that turns it back. Moved by 40 positions, the "
-    "output is turned by 40 steps.",
+    because="The weights stay as they are, and every value is turned by 40 steps more than before. "
+    "A turn goes through a weighted sum, so each row of the output is turned by 40 steps as well, "
+    "and nothing in plain attention turns it back.",
     tempting={
         "A": (
-            "all is turned alike",
-            "In a score the two rotations meet, and the common part cancels. The output is a sum "
-            "of values, where none meets another.",
+            "as in a score",
+            "In a score two rotations meet, and the common part cancels. The output is a sum of "
+            "values, where none meets another.",
         ),
         "C": (
-            "the weights",
-            "The weights depend on the distances only, and these stay.",
+            "another length",
+            "The angles between the values are what they were: all are turned by 40 steps more, "
+            "so their sum is too, and its length stays.",
         ),
         "D": (
-            "the length",
-            "The other way round: a rotation keeps the length, and the direction changes.",
+            "the weights",
+            "The weights depend on the distances only, and these stay.",
         ),
     },
 )

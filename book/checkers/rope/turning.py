@@ -1,4 +1,4 @@
-"""Turning: a matrix, both layouts, an attention, and a checkpoint."""
+"""Turning: a matrix, a row, an attention, a checkpoint, and a key."""
 
 from __future__ import annotations
 
@@ -288,102 +288,6 @@ APPLY = Exercise(
             "The angles are right, but cosines, sines, products and sums are rounded to three "
             "digits, one after the other. Turn in float32, and round once.",
             _with_rounded_tables,
-        ),
-    ),
-)
-
-
-# --- half -----------------------------------------------------------------------------------------
-
-
-def _half(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    h, n = x, x.shape[-1] // 2
-    columns = [h[..., k] * cos[:, k] - h[..., k + n] * sin[:, k] for k in range(n)]
-    columns += [h[..., k] * sin[:, k] + h[..., k + n] * cos[:, k] for k in range(n)]
-    return torch.stack(columns, -1)
-
-
-def _with(rotate: Callable[[Tensor], Tensor], twice: Callable[[Tensor], Tensor]) -> Answer:
-    return lambda x, cos, sin: x * twice(cos) + rotate(x) * twice(sin)
-
-
-def _rotate_half(x: Tensor) -> Tensor:
-    a, b = x.chunk(2, -1)
-    return torch.cat([-b, a], -1)
-
-
-def _side_by_side(t: Tensor) -> Tensor:
-    return torch.cat([t, t], -1)
-
-
-def _neighbours(x: Tensor) -> Tensor:
-    return torch.stack([-x[..., 1::2], x[..., ::2]], -1).flatten(-2)
-
-
-def _half_case(name: str, x: Callable[[], Tensor]) -> Case:
-    def inputs() -> tuple[Tensor, ...]:
-        made = x()
-        angles = _angles(torch.arange(3, 3 + made.shape[-2]), made.shape[-1], 100.0, torch.float64)
-        return made, angles.cos(), angles.sin()
-
-    return Case(name, inputs, EXACT, grad=_wants_grad(x))
-
-
-def _wants_grad(x: Callable[[], Tensor]) -> bool:
-    """Whether the tensor that `x` makes wants a gradient."""
-    return x().requires_grad
-
-
-HALF = Exercise(
-    title="RoPE with halves as pairs",
-    oracle=_half,
-    leading={"x": 2},
-    cases=[
-        _half_case("heads of width 8", lambda: _draw(2, 3, 5, 8, grad=True)),
-        _half_case("no batch, width 6", lambda: _draw(4, 6, seed=1, grad=True)),
-        _half_case("a single pair", lambda: _draw(3, 2, seed=2)),
-        _half_case("as many heads as positions", lambda: _draw(4, 4, 4, seed=3)),
-        _half_case("a transposed view", lambda: _draw(5, 3, 8, seed=4).transpose(0, 1)),
-    ],
-    variants=(_with(_rotate_half, _side_by_side),),
-    wrong=(
-        WrongAnswer(
-            "neighbours as pairs",
-            "That is the interleaved layout. Here feature k is paired with feature k + d/2.",
-            _with(_neighbours, lambda t: t.repeat_interleave(2, -1)),
-        ),
-        WrongAnswer(
-            "the other half negated",
-            "rotate_half gives (-b, a). With (b, -a) everything turns the other way.",
-            _with(lambda x: -_rotate_half(x), _side_by_side),
-        ),
-        WrongAnswer(
-            "halves exchanged without a minus",
-            "The first half becomes a cos - b sin. Without the minus this is no rotation, and "
-            "lengths change.",
-            _with(lambda x: x.roll(x.shape[-1] // 2, -1), _side_by_side),
-        ),
-        WrongAnswer(
-            "the minus without the exchange",
-            "rotate_half(a, b) = (-b, a): the halves also change places, since each feature is "
-            "mixed with its partner.",
-            _with(lambda x: torch.cat([-x.chunk(2, -1)[0], x.chunk(2, -1)[1]], -1), _side_by_side),
-        ),
-        WrongAnswer(
-            "angles of the interleaved layout",
-            "The two features of a pair are d/2 apart, so that the tables are laid side by side, "
-            "not each number twice in a row.",
-            _with(_rotate_half, lambda t: t.repeat_interleave(2, -1)),
-        ),
-        WrongAnswer(
-            "the sine forgotten",
-            "Without the second term the features are scaled by cosines and nothing is turned.",
-            _with(torch.zeros_like, _side_by_side),
-        ),
-        WrongAnswer(
-            "cosine and sine exchanged",
-            "At angle 0 nothing is turned: cos multiplies x, and sin multiplies its partner.",
-            lambda x, cos, sin: _with(_rotate_half, _side_by_side)(x, sin, cos),
         ),
     ),
 )

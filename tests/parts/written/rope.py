@@ -127,41 +127,6 @@ def one_head_dimension(x, position_ids, base):
     return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2).to(x.dtype)
 
 
-# half
-def half_with(sign=1.0, tables=None, swap=None):
-    def answer(x, cos, sin):
-        n = x.shape[-1] // 2
-        c, s = (
-            (tables or (lambda t: torch.cat([t, t], -1)))(cos),
-            (tables or (lambda t: torch.cat([t, t], -1)))(sin),
-        )
-        turned = torch.cat([-x[..., n:], x[..., :n]], -1) if swap is None else swap(x, n)
-        return (x * c + sign * turned * s).to(x.dtype)
-
-    return answer
-
-
-def halves_of_the_tokens(x, cos, sin):
-    a, b = x.chunk(2, 1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
-
-
-def half_by_overwriting(x, cos, sin):
-    n = x.shape[-1] // 2
-    y = x.clone()
-    y[..., :n] = y[..., :n] * cos - y[..., n:] * sin
-    y[..., n:] = y[..., n:] * cos + y[..., :n] * sin
-    return y
-
-
-def half_over_its_argument(x, cos, sin):
-    n = x.shape[-1] // 2
-    a, b = x[..., :n].clone(), x[..., n:].clone()
-    with torch.no_grad():
-        x[..., :n], x[..., n:] = a * cos - b * sin, b * cos + a * sin
-    return x
-
-
 # attention
 def attention_with(
     dtype=None,
@@ -345,33 +310,6 @@ WRONG = [
         named="not put together again",
     ),
     Wrong("rope.apply", "float32 angles for float64", rope_with(compute=lambda x: torch.float32)),
-    Wrong("rope.half", "turned backwards", half_with(sign=-1.0), named="the other half negated"),
-    Wrong(
-        "rope.half",
-        "each entry of the tables twice in a row",
-        half_with(tables=lambda t: t.repeat_interleave(2, -1)),
-        named="angles of the interleaved layout",
-    ),
-    Wrong(
-        "rope.half",
-        "neighbors exchanged",
-        half_with(swap=lambda x, n: torch.stack([-x[..., 1::2], x[..., 0::2]], -1).flatten(-2)),
-    ),
-    Wrong(
-        "rope.half",
-        "halves exchanged without a sign",
-        half_with(swap=lambda x, n: x.roll(n, -1)),
-        named="halves exchanged without a minus",
-    ),
-    Wrong(
-        "rope.half",
-        "the sign on the second half",
-        half_with(swap=lambda x, n: torch.cat([x[..., n:], -x[..., :n]], -1)),
-        named="the other half negated",
-    ),
-    Wrong("rope.half", "halves of the tokens", halves_of_the_tokens),
-    Wrong("rope.half", "the first half overwritten too early", half_by_overwriting),
-    Wrong("rope.half", "in place", half_over_its_argument),
     Wrong(
         "rope.attention", "v turned too", attention_with(turn_v=True), named="the values turned too"
     ),
@@ -497,18 +435,6 @@ def rope_pair_by_pair(x, position_ids, base):
     return torch.stack(columns, -1).to(x.dtype)
 
 
-def half_by_chunks(x, cos, sin):
-    a, b = x.tensor_split(2, -1)
-    return torch.cat((torch.addcmul(a * cos, b, sin, value=-1), b * cos + a * sin), -1)
-
-
-def half_by_a_matrix(x, cos, sin):
-    n = cos.shape[-1]
-    z = x.unflatten(-1, (2, n))
-    turn = torch.stack([torch.stack([cos, -sin]), torch.stack([sin, cos])])
-    return torch.einsum("ijtk,...tjk->...tik", turn, z).flatten(-2)
-
-
 def attention_of_torch(q, k, v, position_ids):
     turned = [rope_pair_by_pair(t, position_ids, 10000.0) for t in (q, k)]
     return F.scaled_dot_product_attention(*turned, v, is_causal=True)
@@ -541,8 +467,6 @@ RIGHT = [
     Right("rope.apply", "complex numbers", rope_by_complex_numbers),
     Right("rope.apply", "angles in float64", rope_with_angles_in_double),
     Right("rope.apply", "pair by pair", rope_pair_by_pair),
-    Right("rope.half", "addcmul", half_by_chunks),
-    Right("rope.half", "a matrix for each pair", half_by_a_matrix),
     Right("rope.attention", "torch's operator", attention_of_torch),
     Right("rope.attention", "row by row", attention_row_by_row),
     Right("rope.look_back", "complex numbers", key_by_complex_numbers),
