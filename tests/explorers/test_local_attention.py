@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from book.explorer import Bars, Grid, Lines
+from book.explorer import Arrow, Bars, Box, Cell, Grid, Lines, Scene, Text
 
 from .reading import Seen, check_explorer, says
 
@@ -21,20 +21,18 @@ def twelve():
     return torch.randn(3, 12, 8, generator=torch.Generator().manual_seed(3)).numpy()
 
 
-TABLE = {"xlabel": "key", "ylabel": "query", "limits": (0, 1)}
 TWELVE = [str(i) for i in range(12)]
 
 
-def marks(picture):
-    return Grid(
-        "■ in memory, ✓ gone, ✗ dropped",
-        picture,
-        TWELVE,
-        TWELVE,
-        text=lambda x: "■" if x == 1 else "✓" if x == 0.5 else "✗" if x == 0.2 else "",
-        empty="",
-        **TABLE,
-    )
+def marks(scores, outputs):
+    """Cells for the scores, {(query, key): (mark, fill)}, and for the outputs."""
+    shapes = {
+        f"{i}, {j}": Cell(i, j, mark, fill=fill, role="weight")
+        for (i, j), (mark, fill) in scores.items()
+    }
+    for i, (mark, fill) in enumerate(outputs):
+        shapes[f"output {i}"] = Cell(i, 12.8, mark, fill=fill, role="value")
+    return Scene("scores", shapes, xlim=(-2.4, 14.6), ylim=(-15.1, 1.7))
 
 
 def differences(off):
@@ -45,13 +43,13 @@ def differences(off):
 @check_explorer("two-answers", {"computed": "a window of 4", "step of the work": "5"})
 def test_ten_queries_of_a_window():
     q, k, v = twelve()
-    picture, off = np.full((12, 12), math.nan), np.full(12, math.nan)
+    picture, off = {}, np.full(12, math.nan)
     computed = dropped = 0
     for query in range(12):
         for key in range(query + 1):
             near = query - key < 4
             ready = query < 10
-            picture[query, key] = (1.0 if ready else 0.0) if near else 0.2
+            picture[query, key] = ("✗", 0.1) if not near else ("■", 1.0) if ready else (" ", 0.0)
             computed += ready and near
             dropped += ready and not near
         if query < 10:
@@ -64,20 +62,21 @@ def test_ten_queries_of_a_window():
             "attention by up to {}",
             *(4, 5, 6, int(computed), 78, int(computed), 10, int(dropped), np.nanmax(off)),
         ),
-        marks(picture),
+        marks(picture, [("✓", 0.5)] * 10 + [(" ", 0.0)] * 2),
         differences(off),
     )
 
 
 @check_explorer("two-answers", {"computed": "tiles of 4", "step of the work": "5"})
 def test_five_tiles():
-    picture, off = np.full((12, 12), math.nan), np.full(12, math.nan)
+    picture, off = {}, np.full(12, math.nan)
     walk = [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)]
     computed = held = 0
     for query in range(12):
         for key in range(query + 1):
             tile = query // 4, key // 4
-            picture[query, key] = 1.0 if tile == walk[-1] else 0.5 if tile in walk else 0.0
+            gone = ("·", 0.4) if tile in walk else (" ", 0.0)
+            picture[query, key] = ("■", 1.0) if tile == walk[-1] else gone
             computed += tile in walk
             held += tile == walk[-1]
     off[:8] = 0.0  # the rows of which all tiles are done
@@ -88,7 +87,7 @@ def test_five_tiles():
             "attention by up to {}",
             *(4, 5, 6, computed, 78, held, 8, 0, 0.0),
         ),
-        marks(picture),
+        marks(picture, [("✓", 0.5)] * 8 + [("…", 0.2)] * 4),
         differences(off),
     )
 
@@ -134,9 +133,15 @@ def test_a_full_layer_between_chunks():
     needed = [{11}]
     for layer in (4, 3, 2, 1):
         needed.append({j for i in needed[-1] for j in sees(layer, i)})
-    cells = np.full((6, 12), math.nan)
-    for row, tokens in enumerate(needed, start=1):
-        cells[row] = [j in tokens for j in range(12)]
+    shapes = {}
+    for row, layer in enumerate([5, 4, 3, 2, 1, 0]):
+        there = layer < 5
+        title = f"layer {layer}" if layer else "input"
+        shapes[title] = Text(-0.3, -row - 0.5, title, anchor="end", shown=there)
+        for j in range(12):
+            used = there and j in needed[row - 1]
+            mark, fill = ("■", 0.8) if used else (" ", 0.0)
+            shapes[f"{layer}, {j}"] = Cell(row, j, mark, fill=fill, role="key", shown=there)
 
     x.requires_grad_()
     stream = x
@@ -158,15 +163,7 @@ def test_a_full_layer_between_chunks():
             "tokens. Those farther back than {} have {} of its squared gradient",
             *(5, 4, len(needed[-1]), 12, 4, float(share[:7].sum())),
         ),
-        Grid(
-            "what the last output depends on",
-            cells,
-            [*(f"layer {n}" for n in (5, 4, 3, 2, 1)), "input"],
-            [str(i) for i in range(12)],
-            text=lambda x: "■" if x else "",
-            limits=(0, 1),
-            empty="",
-        ),
+        Scene("what the last output depends on", shapes, xlim=(-2.9, 12.1), ylim=(-6.8, 0.1)),
         Bars(
             "share of the squared gradient",
             [str(i) for i in range(12)],
@@ -202,54 +199,97 @@ def test_a_sink_as_strong_as_the_best_key():
     )
 
 
-def moved_bars(moved, kept, made):
+X = {"Q": 0.8, "K": 3.4, "V": 6, "S": 8.7, "O": 17.6}
+ROLE = {"Q": "query", "K": "key", "V": "value", "S": "weight", "O": "data"}
+QUARTERS = ("S11", "S12", "S21", "S22")
+STRIPS = [name + half for name in "QKVO" for half in "12"]
+
+
+def two_memories(loaded, stored, on_chip, outputs, table):
+    """What is moved {name: numbers}, the parts that move, and what lies where."""
+    moving = {p for p in STRIPS if p in (loaded | stored)}
+    shapes = {
+        "table": Box(
+            8.7, 0.8, 8, 8, table or "no table", role="weight", fill=0.5 if table else 0, dash=True
+        )
+    }
+    for p in (*STRIPS, *QUARTERS):
+        x = X[p[0]] + (4 if p in ("S12", "S22") else 0)
+        drop = 8 if p[1] == "2" else 4
+        if p in STRIPS:
+            full = p[0] != "O" or p in outputs
+            shapes[f"kept {p}"] = Box(
+                x, 8.8 - drop, 1.8, 4, p, role=ROLE[p[0]], strong=p in moving, fill=0.5 * full
+            )
+        wide = 1.8 if p in STRIPS else 4
+        shapes[f"made {p}"] = Box(
+            x, -2.9 - drop, wide, 4, p, role=ROLE[p[0]], fill=0.5, shown=p in on_chip
+        )
+    for name, x in X.items():
+        middle = x + (3 if name == "S" else 0.5)
+        down = sum(n for p, n in loaded.items() if p[0] == name)
+        up = sum(n for p, n in stored.items() if p[0] == name)
+        shapes[f"load {name}"] = Arrow(middle, -0.1, middle, -2.1, shown=bool(down), strong=True)
+        shapes[f"store {name}"] = Arrow(middle, -2.1, middle, -0.1, shown=bool(up), strong=True)
+        shapes[f"moved {name}"] = Text(
+            middle + 0.3, -1.1, str(down + up), anchor="start", shown=bool(down + up)
+        )
+    return Scene("8 queries, 8 keys, 2 features", shapes, xlim=(-0.3, 20.5), ylim=(-12.9, 10.7))
+
+
+def moved_bars(written, tiled):
     return Bars(
-        "8 queries, 8 keys, 2 features",
-        ["moved so far", "kept in the large memory", "made on the chip"],
-        {"numbers": [moved, kept, made]},
-        "what is counted",
+        "numbers moved so far",
+        ["written down", "in tiles"],
+        {"numbers": [written, tiled]},
+        "scores",
         "numbers",
         (0, 340),
     )
+
+
+def moved_in_tiles(steps):
+    """Numbers moved in so many steps of tiles of 4, three steps for each block of queries."""
+    q, k, v = torch.randn(3, 8, 2)
+    each = []
+    for rows in q.split(4):
+        for number, (keys, values) in enumerate(zip(k.split(4), v.split(4), strict=True)):
+            each.append(keys.numel() + values.numel() + (rows.numel() if number == 0 else 0))
+        each.append(rows.numel() + len(rows))  # the output, and a log-sum-exp for each query
+    return sum(each[:steps])
 
 
 @check_explorer("flow", {"scores": "written down", "step": "3"})
 def test_three_steps_with_the_table_written_down():
     q, k = torch.randn(2, 8, 2)
     scores = q @ k.T
-    weights = scores.softmax(-1)
-    steps = [(q, k), (scores,), (scores,)]
-    moved = sum(t.numel() for step in steps for t in step)
-    now, made = scores.numel(), weights.numel()
+    moved = sum(t.numel() for t in (q, k, scores, scores))
+    table = dict.fromkeys(QUARTERS, 16)
     return Seen(
         says(
-            "Written down, step {}: loads the scores, {} numbers. {} numbers have been "
-            "moved so far, {} scores or weights lie in the large memory, and the step makes {} "
-            "numbers on the chip",
-            *(3, now, moved, scores.numel(), made),
+            "Written down, step {}: loads the scores, makes weights. {} numbers loaded, {} stored, "
+            "{} moved so far; {} scores or weights lie in the large memory",
+            *(3, scores.numel(), 0, moved, scores.numel()),
         ),
-        moved_bars(moved, scores.numel(), made),
+        two_memories(table, {}, QUARTERS, (), "scores"),
+        moved_bars(moved, moved_in_tiles(3)),
     )
 
 
 @check_explorer("flow", {"scores": "in tiles", "step": "6"})
 def test_six_steps_in_tiles():
     q, k, v = torch.randn(3, 8, 2)
-    moved = 0
-    for rows in q.split(4):
-        moved += rows.numel()
-        for keys, values in zip(k.split(4), v.split(4), strict=True):
-            moved += keys.numel() + values.numel()
-        stored = rows.numel() + len(rows)  # the output, and a log-sum-exp for each query
-        moved += stored
+    scores, out = q @ k.T, q
+    plain = sum(t.numel() for t in (q, k, *[scores] * 4, v, out))
+    moved = moved_in_tiles(6)
     return Seen(
         says(
-            "In tiles, step {}: stores {} outputs and log-sum-exps, {} numbers. {} numbers have "
-            "been moved so far, {} scores or weights lie in the large memory, and the step makes "
-            "{} numbers on the chip",
-            *(6, 4, stored, moved, 0, 0),
+            "In tiles, step {}: stores {} outputs and log-sum-exps. {} numbers loaded, {} stored, "
+            "{} moved so far; {} scores or weights lie in the large memory",
+            *(6, 4, 0, 12, moved, 0),
         ),
-        moved_bars(moved, 0, 0),
+        two_memories({}, {"O2": 12}, ["O2"], ["O1", "O2"], ""),
+        moved_bars(plain, moved),
     )
 
 
@@ -294,7 +334,7 @@ def test_a_narrow_head_in_wide_tiles():
             (0, 320),
         ),
         Lines(
-            "KiB that are kept",
+            "KiB in the large memory, and on the chip",
             at,
             {
                 "scores, written down": [2 * n * n / 2**10 for n in at],
