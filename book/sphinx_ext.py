@@ -49,7 +49,7 @@ from book import (
 )
 from book.chapters import ROOT, chapters, topic
 from book.mathml import well_drawn
-from book.theme.finish import Book, address_of
+from book.theme.finish import Book, address_of, side_by_side
 
 logger = logging.getLogger(__name__)
 # The whole book as one file (`make pdf`, `make epub`); publish.yml puts them beside the pages.
@@ -294,8 +294,12 @@ def _in_this_chapter(app: Sphinx, doctree: Any, page: str) -> None:
         note += box
 
 
-def _symbols(app: Sphinx, doctree: Any, page: str) -> None:
-    """The displayed formulas of a chapter get symbols that answer, and the page what they say."""
+def _symbols(app: Sphinx, doctree: Any) -> None:
+    """The displayed formulas of a chapter get symbols that answer, and the page what they say.
+
+    It is done where pages are read, side by side: links are resolved one page after the other.
+    """
+    page = app.env.docname
     if not page.startswith("notebooks/") or app.builder.format != "html":
         return
     symbols = symbol_pages.PageSymbols(topic(Path(f"{page}.ipynb")))
@@ -318,12 +322,13 @@ class _Page(HTMLParser):
         self.links: list[str] = []
         self.ids: set[str] = set()
         self.images: list[dict[str, str | None]] = []
-        self.source = path.read_text(encoding="utf-8")
         self._tag = ""
+        source = path.read_text(encoding="utf-8")
         # What stands within a script is no element, and most elements fetch and name nothing.
-        bare = re.sub(r"(<script\b[^>]*>).*?(?=</script>)", r"\1", self.source, flags=re.S)
+        bare = re.sub(r"(<script\b[^>]*>).*?(?=</script>)", r"\1", source, flags=re.S)
         worth = _WORTH.findall(bare)
         self.feed("".join(f"{e}</script>" if e.startswith("<script") else e for e in worth))
+        self.problems = list(_page_problems(self, source))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Sort the attributes of one tag."""
@@ -374,10 +379,11 @@ def site_problems(out: Path, documents: set[str]) -> list[str]:
     out = out.resolve()
     missing = sorted(d for d in documents if not (out / f"{d}.html").exists())
     problems = [f"{d}.html: the page is missing" for d in missing]
-    pages = {p: _Page(p) for p in sorted(out.rglob("*.html")) if "_static" not in p.parts}
+    paths = [p for p in sorted(out.rglob("*.html")) if "_static" not in p.parts]
+    pages = dict(zip(paths, side_by_side(_Page, paths), strict=True))
     for path, page in pages.items():
         name = path.relative_to(out).as_posix()
-        problems += [f"{name}: {p}" for p in _page_problems(page)]
+        problems += [f"{name}: {p}" for p in page.problems]
         problems += [f"{name}: {p}" for p in _link_problems(path, page, pages, out)]
     for sheet in sorted(out.rglob("*.css")):
         addresses = _fetched_by_css(sheet.read_text(encoding="utf-8"))
@@ -386,14 +392,14 @@ def site_problems(out: Path, documents: set[str]) -> list[str]:
     return problems
 
 
-def _page_problems(page: _Page) -> Iterator[str]:
+def _page_problems(page: _Page, source: str) -> Iterator[str]:
     yield from (f"fetches {address}" for address in page.fetched if _foreign(address))
     for image in page.images:
         if not (image.get("alt") or "").strip():
             yield f"the image {image.get('src')} has no alt text"
-    if "Traceback (most recent call last)" in re.sub(r"<[^>]*>", "", page.source):
+    if "Traceback (most recent call last)" in re.sub(r"<[^>]*>", "", source):
         yield "shows a traceback"
-    if re.search(r"cdn\.|unpkg\.com|jsdelivr|cdnjs|googleapis|gstatic", page.source):
+    if re.search(r"cdn\.|unpkg\.com|jsdelivr|cdnjs|googleapis|gstatic", source):
         yield "names a content delivery network"
 
 
@@ -430,7 +436,8 @@ def _with_all_cores(app: Sphinx, env: BuildEnvironment, docnames: list[str]) -> 
 
     Sphinx does so if every extension says that it may. Two that may do not say so.
     """
-    app.parallel = os.cpu_count() or 1
+    # Small portions, so that pages are written while links of the next ones are resolved.
+    app.parallel = 4 * (os.cpu_count() or 1)
     # It changes how sections are numbered, after all pages are read.
     if numbering := app.extensions.get("sphinx_multitoc_numbering"):
         numbering.parallel_read_safe = True
@@ -452,10 +459,10 @@ def setup(app: Sphinx) -> dict[str, Any]:
     swift.setup(app)
     you_are_here.setup(app)
     app.connect("doctree-read", _name_facts)
+    app.connect("doctree-read", _symbols)
     app.connect("doctree-resolved", _terms)
     app.connect("doctree-resolved", _facts)
     app.connect("doctree-resolved", _cited)
-    app.connect("doctree-resolved", _symbols)
     app.connect("doctree-resolved", _in_this_chapter)
     # After Sphinx has written what stands beside the pages.
     app.connect("build-finished", _finish, priority=900)
