@@ -1,4 +1,4 @@
-"""Assignment 2, chapters 4 and 5: positions with a cache, masks, biases, attention backwards."""
+"""Questions of the assignment: biased_attention, window_mask, memory_backward, split_qkv."""
 
 from __future__ import annotations
 
@@ -10,305 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, gradients
-from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
-
-
-def _tokens(*shape: int, high: int = 7, seed: int = 0) -> Tensor:
-    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def _frequencies(d: int, base: float = 10000.0) -> Tensor:
-    return base ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-
-
-# --- embed_at -------------------------------------------------------------------------------------
-
-
-def _positions(start: int, length: int, d: int) -> Tensor:
-    angle = torch.arange(start, start + length)[:, None] * _frequencies(d)
-    # exp(i a) has (cos, sin); the encoding has (sin, cos).
-    return torch.view_as_real(torch.polar(torch.ones_like(angle), angle)).flip(-1).flatten(-2)
-
-
-def _embed_at(tokens: Tensor, weight: Tensor, offset: int) -> Tensor:
-    d = weight.shape[1]
-    return F.embedding(tokens, weight) * math.sqrt(d) + _positions(offset, tokens.shape[1], d)
-
-
-def _table(length: int, d: int, halves: bool = False, step: int = 2) -> Tensor:
-    angle = torch.arange(length)[:, None] * 10000.0 ** (
-        -step * torch.arange(d // 2, dtype=torch.float64) / d
-    )
-    if halves:
-        return torch.cat([angle.sin(), angle.cos()], -1)
-    table = torch.empty(length, d, dtype=torch.float64)
-    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()
-    return table
-
-
-@in_parts
-def _embed(
-    scale: Callable[[int], float] = math.sqrt,
-    first: Callable[[int], int] = lambda offset: offset,
-    halves: bool = False,
-    step: int = 2,
-    scale_all: bool = False,
-) -> Callable[[Tensor, Tensor, int], Tensor]:
-    def answer(tokens: Tensor, weight: Tensor, offset: int) -> Tensor:
-        d, start = weight.shape[1], max(first(offset), 0)
-        positions = _table(start + tokens.shape[1], d, halves, step)[start:]
-        if scale_all:
-            return scale(d) * (weight[tokens] + positions)
-        return scale(d) * weight[tokens] + positions
-
-    return answer
-
-
-def _embed_across(tokens: Tensor, weight: Tensor, offset: int) -> Tensor:
-    d = weight.shape[1]
-    rows = _table(offset + len(tokens), d)[offset:]
-    return weight[tokens] * math.sqrt(d) + rows[:, None]
-
-
-EMBED_AT = Exercise(
-    title="Tokens and positions, with an offset for a cache",
-    oracle=_embed_at,
-    cases=[
-        Case("values: from the start", lambda: (_tokens(2, 5), draw(7, 8), 0), EXACT),
-        Case("values: five tokens into a text", lambda: (_tokens(2, 3), draw(7, 8), 5), EXACT),
-        Case("values: width 6", lambda: (_tokens(3, 4), draw(7, 6), 2), EXACT),
-        Case("corners: one new token, far on", lambda: (_tokens(2, 1), draw(7, 8), 4000), EXACT),
-        Case("corners: as many sequences as tokens", lambda: (_tokens(4, 4), draw(7, 4), 1), EXACT),
-        Case("corners: width 2", lambda: (_tokens(1, 6), draw(7, 2), 3), EXACT),
-        Case(
-            "corners: gradients of the table",
-            lambda: (_tokens(2, 5), draw(7, 4).requires_grad_(), 2),
-            EXACT,
-            grad=True,
-        ),
-    ],
-    variants=(_embed(),),
-    wrong=(
-        WrongAnswer(
-            "offset ignored",
-            "With a cache the new tokens stand at positions offset, offset + 1 and so on.",
-            _embed(first=lambda offset: 0),
-        ),
-        WrongAnswer(
-            "offset one too small",
-            "Positions count from 0, so after `offset` tokens the next one stands at `offset`.",
-            _embed(first=lambda offset: offset - 1),
-        ),
-        WrongAnswer(
-            "embedding not scaled",
-            "Rows of the table are multiplied by sqrt(d_model) before positions are added.",
-            _embed(scale=lambda d: 1.0),
-        ),
-        WrongAnswer(
-            "positions scaled too",
-            "Only the embedding is multiplied by sqrt(d_model). The encoding is added as it is.",
-            _embed(scale_all=True),
-        ),
-        WrongAnswer(
-            "sines in one half and cosines in the other",
-            "Feature 2i holds the sine and 2i + 1 the cosine of the same angle.",
-            _embed(halves=True),
-        ),
-        WrongAnswer(
-            "frequencies fall half as fast",
-            "The exponent is -2i / d_model for the pair i. With i / d_model the slowest pair is "
-            "a hundred times too fast.",
-            _embed(step=1),
-        ),
-        WrongAnswer(
-            "positions along the batch",
-            "Positions run along the sequence, dimension 1. All sequences share them.",
-            _embed_across,
-        ),
-    ),
-)
-
-# --- move_back ------------------------------------------------------------------------------------
-
-
-def _move_back(encodings: Tensor, k: float, base: float) -> Tensor:
-    pairs = torch.view_as_complex(torch.unflatten(encodings, -1, (-1, 2)).flip(-1).contiguous())
-    angle = -k * _frequencies(encodings.shape[-1], base)
-    turned = pairs * torch.polar(torch.ones_like(angle), angle)
-    return torch.view_as_real(turned).flip(-1).flatten(-2)
-
-
-@in_parts
-def _turned(
-    sign: float = 1.0, halves: bool = False, step: float = 1.0, one_angle: bool = False,
-    base: float | None = None, shear: float = 1.0,
-) -> Callable[[Tensor, float, float], Tensor]:  # fmt: skip
-    def answer(encodings: Tensor, k: float, own_base: float) -> Tensor:
-        d = encodings.shape[-1]
-        angle = sign * k * _frequencies(d, base or own_base) ** step
-        angle = angle[:1].expand(d // 2) if one_angle else angle
-        c, s = angle.cos(), angle.sin()
-        if halves:
-            sine, cosine = encodings.chunk(2, -1)
-            return torch.cat([sine * c - cosine * s, cosine * c + sine * s], -1)
-        sine, cosine = encodings[..., 0::2], encodings[..., 1::2]
-        return torch.stack([sine * c - cosine * s, cosine * c + shear * sine * s], -1).flatten(-2)
-
-    return answer
-
-
-def _encodings(positions: list[float], d: int, base: float = 10000.0) -> Tensor:
-    angle = torch.tensor(positions, dtype=torch.float64)[:, None] * _frequencies(d, base)
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)
-
-
-MOVE_BACK = Exercise(
-    title="Move encodings back without knowing their positions",
-    oracle=_move_back,
-    cases=[
-        Case("values: three places back", lambda: (_encodings([3, 4, 9], 8), 3, 10000.0), EXACT),
-        Case("values: one place back", lambda: (_encodings([1, 7], 4), 1, 10000.0), EXACT),
-        Case("values: another base", lambda: (_encodings([2, 5, 6], 8, 100.0), 2, 100.0), EXACT),
-        Case("corners: half a place", lambda: (_encodings([0.5, 2], 6), 0.5, 10000.0), EXACT),
-        Case(
-            "corners: forward, by a negative k", lambda: (_encodings([0, 1], 6), -4, 10000.0), EXACT
-        ),
-        Case("corners: nowhere", lambda: (_encodings([5], 6), 0, 10000.0), EXACT),
-        Case("corners: beyond the start", lambda: (_encodings([1], 8), 40, 10000.0), EXACT),
-        Case("corners: far back", lambda: (_encodings([700], 8), 401, 10000.0), EXACT),
-    ],
-    variants=(_turned(),),
-    wrong=(
-        WrongAnswer(
-            "moved forward",
-            "sin(a - b) = sin a cos b - cos a sin b. The other sign adds the offset.",
-            _turned(sign=-1.0),
-        ),
-        WrongAnswer(
-            "halves taken as pairs",
-            "The sine and the cosine of one angle are neighbours: features 2i and 2i + 1.",
-            _turned(halves=True),
-        ),
-        WrongAnswer(
-            "one angle for all pairs",
-            "Pair i turns by k times its own frequency, base ** (-2i / d_model).",
-            _turned(one_angle=True),
-        ),
-        WrongAnswer(
-            "exponent without the 2",
-            "The frequency of pair i is base ** (-2i / d_model), not its root.",
-            _turned(step=0.5),
-        ),
-        WrongAnswer(
-            "base fixed at 10000",
-            "The base is an argument; the frequencies of the encodings depend on it.",
-            _turned(base=10000.0),
-        ),
-        WrongAnswer(
-            "matrix that does not turn",
-            "In a rotation the two sines have opposite signs. With equal ones lengths change.",
-            _turned(shear=-1.0),
-        ),
-    ),
-    spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the text leaves the dtype open"),
-)
-
-# --- tied_backward --------------------------------------------------------------------------------
-
-
-def _tied_backward(
-    grad_embedded: Tensor, grad_logits: Tensor, tokens: Tensor, h: Tensor, weight: Tensor
-) -> Tensor:
-    w = weight.detach().clone().requires_grad_()
-    scaled = F.embedding(tokens, w) * math.sqrt(w.shape[1])
-    total = (scaled * grad_embedded).sum() + (F.linear(h, w) * grad_logits).sum()
-    return torch.autograd.grad(total, w)[0]
-
-
-@in_parts
-def _tied(
-    lookup: bool = True, head: bool = True, scale: Callable[[int], float] = math.sqrt,
-    add: bool = True, scale_head: bool = False,
-) -> Callable[..., Tensor]:  # fmt: skip
-    def answer(ge: Tensor, gl: Tensor, tokens: Tensor, h: Tensor, weight: Tensor) -> Tensor:
-        d = weight.shape[1]
-        rows = torch.zeros_like(weight)
-        sent = scale(d) * ge.reshape(-1, d)
-        if add:
-            rows.index_add_(0, tokens.flatten(), sent)
-        else:
-            for token, row in zip(tokens.flatten().tolist(), sent, strict=True):
-                rows[token] = row
-        columns = torch.einsum("...v,...d->vd", gl, h)
-        columns = columns * (math.sqrt(d) if scale_head else 1.0)
-        return rows * lookup + columns * head
-
-    return answer
-
-
-def _tied_one_hot(ge: Tensor, gl: Tensor, tokens: Tensor, h: Tensor, weight: Tensor) -> Tensor:
-    v, d = weight.shape
-    hot = F.one_hot(tokens.flatten(), v).to(ge.dtype)
-    root: float = d**0.5
-    return root * hot.T @ ge.reshape(-1, d) + gl.reshape(-1, v).T @ h.reshape(-1, d)
-
-
-def _tied_case(name: str, tokens: Callable[[], Tensor], v: int = 7, d: int = 4) -> Case:
-    def inputs() -> tuple[Tensor, ...]:
-        t = tokens()
-        return (
-            draw(*t.shape, d, seed=1), draw(*t.shape, v, seed=2), t, draw(*t.shape, d, seed=3),
-            draw(v, d, seed=4),
-        )  # fmt: skip
-
-    return Case(name, inputs, EXACT)
-
-
-TIED_BACKWARD = Exercise(
-    title="The gradient of a matrix that is used twice",
-    oracle=_tied_backward,
-    cases=[
-        _tied_case("values: two sequences", lambda: _tokens(2, 5)),
-        _tied_case("values: width 6", lambda: _tokens(2, 3), d=6),
-        _tied_case("values: distinct tokens", lambda: torch.arange(6)[None]),
-        _tied_case("corners: one token again and again", lambda: torch.full((2, 4), 3)),
-        _tied_case("corners: a single token", lambda: _tokens(1, 1)),
-        _tied_case("corners: vocabulary as large as the width", lambda: _tokens(2, 5, high=4), v=4),
-    ],
-    variants=(_tied(), _tied_one_hot),
-    wrong=(
-        WrongAnswer(
-            "only the lookup counted",
-            "The output head uses the same matrix, so its gradient is added.",
-            _tied(head=False),
-        ),
-        WrongAnswer(
-            "only the output head counted",
-            "The lookup uses the same matrix, so the gradients of its rows are added.",
-            _tied(lookup=False),
-        ),
-        WrongAnswer(
-            "scale of the embedding forgotten",
-            "The lookup is multiplied by sqrt(d_model), and so is what comes back through it.",
-            _tied(scale=lambda d: 1.0),
-        ),
-        WrongAnswer(
-            "divided by the scale",
-            "A factor of the forward pass is the same factor, not its inverse, backwards.",
-            _tied(scale=lambda d: d**-0.5),
-        ),
-        WrongAnswer(
-            "head scaled too",
-            "Only the lookup is multiplied by sqrt(d_model); the logits are h @ weight.T.",
-            _tied(scale_head=True),
-        ),
-        WrongAnswer(
-            "repeated tokens written over",
-            "A token that occurs twice gets both gradients: add them, do not assign them.",
-            _tied(add=False),
-        ),
-    ),
-)
+from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
 
 # --- biased_attention -----------------------------------------------------------------------------
 
@@ -346,6 +48,25 @@ def _biased(
             weights = weights * bias.exp()
         found: Tensor = weights @ v
         return found
+
+    return answer
+
+
+def _biased_by(
+    scores: Callable[[Tensor, Tensor], Tensor] = lambda q, k: q @ k.mT / q.shape[-1] ** 0.5,
+    slope: Callable[[Tensor], Tensor] = lambda slopes: slopes[:, None, None],
+    hidden: float = -math.inf,
+    late: bool = False,
+) -> Callable[..., Tensor]:
+    """The same with its masking replaced; `late` masks the weights instead of the scores."""
+
+    def answer(q: Tensor, k: Tensor, v: Tensor, slopes: Tensor) -> Tensor:
+        distance = _distance(q, k)
+        biased = scores(q, k) - slope(slopes) * distance
+        future = distance < 0
+        if late:
+            return biased.softmax(-1).masked_fill(future, 0.0) @ v
+        return biased.masked_fill(future, hidden).softmax(-1) @ v
 
     return answer
 
@@ -411,8 +132,31 @@ BIASED_ATTENTION = Exercise(
             "Head h has slopes[h]. They line up with dimension 1 of the scores.",
             _biased(per_head=False),
         ),
+        WrongAnswer(
+            "scores not scaled",
+            "The scalar products grow with the width of a head. They are divided by its root.",
+            _biased_by(scores=lambda q, k: q @ k.mT),
+        ),
+        WrongAnswer(
+            "masked scores set to 0",
+            "A score of 0 is no small one: the softmax still gives it weight.",
+            _biased_by(hidden=0.0),
+        ),
+        WrongAnswer(
+            "masked after the softmax",
+            "The later keys have taken their share of the weights by then, and what is left no "
+            "longer sums to 1.",
+            _biased_by(late=True),
+        ),
+        WrongAnswer(
+            "slopes along the batch",
+            "Slopes that line up with dimension 0 belong to the sequences. That fits by accident "
+            "where there are as many of those as heads.",
+            _biased_by(slope=lambda slopes: slopes[:, None, None, None]),
+        ),
     ),
 )
+
 
 # --- window_mask ----------------------------------------------------------------------------------
 
@@ -448,6 +192,21 @@ def _window(
         return ~mask if turned else mask
 
     return answer
+
+
+def _window_short(query_len: int, key_len: int, window: int, lengths: Tensor) -> Tensor:
+    mask: Tensor = _window()(query_len, key_len, window, lengths + 1)
+    return mask
+
+
+def _window_of_real(query_len: int, key_len: int, window: int, lengths: Tensor) -> Tensor:
+    own = torch.arange(key_len - query_len, key_len)[:, None]
+    return _window_mask(query_len, key_len, window, lengths) & (own < lengths[:, None, None])
+
+
+def _window_opened(query_len: int, key_len: int, window: int, lengths: Tensor) -> Tensor:
+    mask = _window_mask(query_len, key_len, window, lengths)
+    return mask | ~mask.any(-1, keepdim=True)
 
 
 WINDOW_MASK = Exercise(
@@ -499,8 +258,26 @@ WINDOW_MASK = Exercise(
             "In this book, as in F.scaled_dot_product_attention, True means: may attend.",
             _window(turned=True),
         ),
+        WrongAnswer(
+            "first key of the padding seen",
+            "Keys count from 0, so that key number lengths[b] is padding already.",
+            _window_short,
+        ),
+        WrongAnswer(
+            "queries of the padding masked too",
+            "Only keys are masked by the length. What a query of the padding gives is not used, "
+            "and the text does not take its keys away.",
+            _window_of_real,
+        ),
+        WrongAnswer(
+            "queries without keys given all of them",
+            "A query may be left without any key, and its row is False then. To open it lets it "
+            "see padding and later keys.",
+            _window_opened,
+        ),
     ),
 )
+
 
 # --- memory_backward ------------------------------------------------------------------------------
 
@@ -535,6 +312,11 @@ def _memory_case(name: str, b: int, t: int, s: int, d_m: int, d: int) -> Case:
                  draw(b, s, d_m, seed=3), draw(d_m, d, seed=4)),
         EXACT,
     )  # fmt: skip
+
+
+def _through_softmax(g: Tensor, a: Tensor, m: Tensor, w: Tensor) -> Tensor:
+    arrived = g @ (m @ w).mT
+    return a * (arrived - (a * arrived).sum(-1, keepdim=True))
 
 
 MEMORY_BACKWARD = Exercise(
@@ -582,8 +364,32 @@ MEMORY_BACKWARD = Exercise(
             "to the softmax before them.",
             _remember(of_a=lambda g, a, m, w: a * (g @ (m @ w).mT)),
         ),
+        WrongAnswer(
+            "softmax's own backward added",
+            "What arrives at the weights is asked for. That the softmax takes off the mean of it "
+            "comes one step later.",
+            _remember(of_a=_through_softmax),
+        ),
+        WrongAnswer(
+            "memory in place of the values",
+            "The weights multiply the values, memory @ w_v, and not the memory itself.",
+            _remember(of_a=lambda g, a, m, w: g @ m.mT),
+        ),
+        WrongAnswer(
+            "attention weights left out of the gradient of w_v",
+            "A row of the memory has its part in the output by the weights alone. They stand "
+            "between it and what arrives.",
+            _remember(of_w=lambda g, a, m, w: (m.mT @ g).sum(0)),
+        ),
+        WrongAnswer(
+            "gradient of w_v transposed",
+            "w_v is (d_m, d) here, and multiplied from the right. The shape (d, d_m) is that of "
+            "the weight of an nn.Linear.",
+            _remember(of_w=lambda g, a, m, w: (g.mT @ a @ m).sum(0)),
+        ),
     ),
 )
+
 
 # --- split_qkv ------------------------------------------------------------------------------------
 
@@ -620,6 +426,11 @@ def _split_dims_first(qkv: Tensor, num_heads: int) -> tuple[Tensor, ...]:
     return tuple(
         torch.unflatten(p, -1, (-1, num_heads)).permute(0, 3, 1, 2) for p in qkv.chunk(3, -1)
     )
+
+
+def _split_as_given(qkv: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+    b, t, width = qkv.shape
+    return qkv.reshape(b, num_heads, t, width // num_heads).chunk(3, dim=-1)
 
 
 def _split_leaf() -> tuple[Tensor, int]:
@@ -672,13 +483,33 @@ SPLIT_QKV = Exercise(
             "q, k and v are three blocks of neighbouring features, not every third feature.",
             _split(lambda qkv: (qkv[..., 0::3], qkv[..., 1::3], qkv[..., 2::3])),
         ),
+        WrongAnswer(
+            "the version that was to be repaired",
+            "It has the right shapes only: its heads hold numbers of several tokens, and each of "
+            "the three results has numbers of all of q, k and v.",
+            _split_as_given,
+        ),
+        WrongAnswer(
+            "keys and values exchanged",
+            "The values come last in the fused projection, behind the keys.",
+            lambda qkv, h: tuple(_split_qkv(qkv, h)[i] for i in (0, 2, 1)),
+        ),
+        WrongAnswer(
+            "tokens and features of a head exchanged",
+            "The features of a head are its last dimension, for the keys too: the scores "
+            "transpose them when they are made.",
+            lambda qkv, h: tuple(p.mT for p in _split_qkv(qkv, h)),
+        ),
+        WrongAnswer(
+            "batch and heads in one dimension",
+            "Four dimensions are asked for: sequences and heads keep a dimension each.",
+            lambda qkv, h: tuple(p.flatten(0, 1) for p in _split_qkv(qkv, h)),
+        ),
     ),
 )
 
-EXERCISES: dict[str, Exercise] = {
-    "embed_at": EMBED_AT,
-    "move_back": MOVE_BACK,
-    "tied_backward": TIED_BACKWARD,
+
+EXERCISES = {
     "biased_attention": BIASED_ATTENTION,
     "window_mask": WINDOW_MASK,
     "memory_backward": MEMORY_BACKWARD,
