@@ -1,10 +1,9 @@
-"""Assignment 3, chapters 6 and 7: derivatives of activations, gated layers, widths and merging."""
+"""Questions of the assignment: hard_swish, mish_grad, prelu_backward, quick_gelu."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +47,11 @@ def _pieces(
 def _by_relu6(x: Tensor) -> Pair:
     gate = F.relu6(x + 3) / 6
     return x * gate, gate + x / 6 * ((x > -3) & (x < 3))
+
+
+def _hard_swish_in_place(x: Tensor) -> Pair:
+    slope = _pieces()(x)[1]
+    return x.mul_(F.relu6(x + 3) / 6), slope
 
 
 HARD_SWISH = Exercise(
@@ -105,103 +109,34 @@ HARD_SWISH = Exercise(
                 value_right=torch.ones_like,
             ),
         ),
-    ),
-)
-
-# --- geglu_backward -------------------------------------------------------------------------------
-
-
-def _geglu_backward(grad_out: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, ...]:
-    return gradients(lambda g, u: F.gelu(g) * u, grad_out, gate, up)
-
-
-def _phi(x: Tensor) -> Tensor:
-    return torch.exp(-x * x / 2) / math.sqrt(2 * math.pi)
-
-
-@in_parts
-def _geglu(
-    slope: Map = lambda g: torch.special.ndtr(g) + g * _phi(g),
-    value: Map = F.gelu,
-    with_up: bool = True,
-    exchange: bool = False,
-) -> Callable[..., Pair]:
-    def answer(grad_out: Tensor, gate: Tensor, up: Tensor) -> Pair:
-        if exchange:
-            return tuple(_geglu()(grad_out, up, gate)[::-1])  # type: ignore[return-value]
-        return grad_out * slope(gate) * (up if with_up else 1.0), grad_out * value(gate)
-
-    return answer
-
-
-def _geglu_erf(grad_out: Tensor, gate: Tensor, up: Tensor) -> Pair:
-    cdf = 0.5 * (1 + torch.erf(gate / math.sqrt(2.0)))
-    return grad_out * up * (cdf + gate * _phi(gate)), grad_out * gate * cdf
-
-
-def _geglu_case(name: str, *shape: int, scale: float = 1.0, dtype: torch.dtype = torch.float64,
-                tol: float = EXACT) -> Case:  # fmt: skip
-    return Case(
-        name,
-        lambda: (draw(*shape, seed=1, dtype=dtype), draw(*shape, seed=2, scale=scale, dtype=dtype),
-                 draw(*shape, seed=3, dtype=dtype)),
-        tol,
-    )  # fmt: skip
-
-
-GEGLU_BACKWARD = Exercise(
-    title="GeGLU backwards",
-    oracle=_geglu_backward,
-    cases=[
-        _geglu_case("values: a matrix", 3, 5),
-        _geglu_case("values: three dimensions", 2, 3, 4),
-        _geglu_case("values: a vector", 6),
-        _geglu_case("corners: gates far out", 4, 5, scale=30.0),
-        _geglu_case("corners: tiny gates", 4, 5, scale=1e-6),
-        _geglu_case("corners: float32", 4, 5, dtype=torch.float32, tol=2e-6),
-    ],
-    variants=(_geglu(), _geglu_erf),
-    wrong=(
         WrongAnswer(
-            "derivative of SiLU",
-            "The gate of GeGLU is a GELU, with the normal distribution in place of the sigmoid.",
-            _geglu(slope=lambda g: torch.sigmoid(g) * (1 + g * torch.sigmoid(-g)), value=F.silu),
+            "derivative 0 on the right",
+            "From 3 on the value is x itself. It is the gate that stays constant there.",
+            _pieces(right=0.0),
         ),
         WrongAnswer(
-            "tanh form",
-            "The task asks for the exact GELU. Its approximation is off by up to 5e-4.",
-            _geglu(
-                slope=lambda g: each(lambda t: F.gelu(t, approximate="tanh"), g),
-                value=lambda g: F.gelu(g, approximate="tanh"),
+            "division by 6 forgotten",
+            "The clamped x + 3 goes up to 6; the gate goes up to 1.",
+            _pieces(
+                value=lambda x: x * (x + 3),
+                slope=lambda x: 2 * x + 3,
+                right=6.0,
+                value_right=lambda x: 6 * x,
             ),
         ),
         WrongAnswer(
-            "density term forgotten",
-            "The derivative of g Phi(g) is Phi(g) + g phi(g): the product rule has two terms.",
-            _geglu(slope=torch.special.ndtr),
+            "shift by 3 forgotten",
+            "The gate is 1 / 2 at zero: x + 3 is clamped, not x.",
+            _pieces(value=lambda x: x * x / 6, slope=lambda x: x / 3, low=0.0, high=6.0),
         ),
         WrongAnswer(
-            "density without its factor",
-            "The term of the product rule is g phi(g), with the factor g.",
-            _geglu(slope=lambda g: torch.special.ndtr(g) + _phi(g)),
-        ),
-        WrongAnswer(
-            "up left out of the gate's gradient",
-            "The gate multiplies `up`, so what arrives at the gate is grad_out * up.",
-            _geglu(with_up=False),
-        ),
-        WrongAnswer(
-            "gate not activated for up",
-            "`up` was multiplied by gelu(gate), not by the gate itself.",
-            _geglu(value=lambda g: g),
-        ),
-        WrongAnswer(
-            "gate and up exchanged",
-            "The activation is on the gate; `up` stays linear.",
-            _geglu(exchange=True),
+            "x overwritten with the value",
+            "mul_ changes the caller's tensor. Return a new one, and leave x as it is.",
+            _hard_swish_in_place,
         ),
     ),
 )
+
 
 # --- mish_grad ------------------------------------------------------------------------------------
 
@@ -279,8 +214,30 @@ MISH_GRAD = Exercise(
             "The derivative of softplus is the sigmoid itself, not the sigmoid's derivative.",
             _mish(inner=lambda x: torch.sigmoid(x) * torch.sigmoid(-x)),
         ),
+        WrongAnswer(
+            "product rule's first term forgotten",
+            "Where x changes, tanh(softplus(x)) stays as the other factor: that is a term of its "
+            "own.",
+            _mish(first=False),
+        ),
+        WrongAnswer(
+            "derivative of tanh forgotten",
+            "The chain rule goes through tanh before it comes to the softplus.",
+            _mish(outer=torch.ones_like),
+        ),
+        WrongAnswer(
+            "sigmoid of minus x",
+            "The softplus rises to the right with a slope that goes to 1, not to 0.",
+            _mish(inner=lambda x: torch.sigmoid(-x)),
+        ),
+        WrongAnswer(
+            "softplus left out",
+            "tanh is taken of softplus(x), which is never negative, not of x.",
+            _mish(softplus=lambda x: x),
+        ),
     ),
 )
+
 
 # --- prelu_backward -------------------------------------------------------------------------------
 
@@ -300,6 +257,7 @@ def _prelu(
     how: str = "sum",
     dim: int = 1,
     swapped: bool = False,
+    summed: Callable[[list[int]], list[int]] = lambda others: others,
 ) -> Callable[..., Pair]:
     def answer(grad_out: Tensor, x: Tensor, weight: Tensor) -> Pair:
         w = _along(weight, x, dim % x.dim())
@@ -307,9 +265,14 @@ def _prelu(
         if swapped:
             slope = torch.where(positive(x), w, torch.ones_like(x))
         others = [i for i in range(x.dim()) if i != dim % x.dim()]
-        return grad_out * slope, getattr(of_w(grad_out, x), how)(others)
+        return grad_out * slope, getattr(of_w(grad_out, x), how)(summed(others))
 
     return answer
+
+
+def _prelu_in_place(grad_out: Tensor, x: Tensor, weight: Tensor) -> Pair:
+    grad_w = _prelu()(grad_out, x, weight)[1]
+    return grad_out.mul_(torch.where(x > 0, 1.0, _along(weight, x))), grad_w
 
 
 def _prelu_case(name: str, *shape: int, zero: bool = False) -> Case:
@@ -365,8 +328,29 @@ PRELU_BACKWARD = Exercise(
             "Positive entries pass with slope 1, negative ones with the learned slope.",
             _prelu(swapped=True),
         ),
+        WrongAnswer(
+            "slope's gradient summed over the batch only",
+            "A channel has one slope for all its positions: they are summed over too.",
+            _prelu(summed=lambda others: others[:1]),
+        ),
+        WrongAnswer(
+            "sign of x lost",
+            "The derivative of weight * x in weight is x with its sign, and x is negative there.",
+            _prelu(of_w=lambda g, x: g * (-x).clamp(min=0)),
+        ),
+        WrongAnswer(
+            "slope's gradient without what arrives",
+            "The chain rule multiplies by grad_out, for the slope as for x.",
+            _prelu(of_w=lambda g, x: x.clamp(max=0)),
+        ),
+        WrongAnswer(
+            "grad_out overwritten",
+            "mul_ changes the caller's tensor. Return a new one, and leave grad_out as it is.",
+            _prelu_in_place,
+        ),
     ),
 )
+
 
 # --- quick_gelu -----------------------------------------------------------------------------------
 
@@ -440,260 +424,32 @@ QUICK_GELU = Exercise(
             "The task asks for the approximation with a sigmoid, which differs by up to 0.02.",
             lambda x: (F.gelu(x), each(F.gelu, x)),
         ),
-    ),
-)
-
-# --- widest ---------------------------------------------------------------------------------------
-
-
-def _widest(d_model: int, budget: int, multiple: int) -> int:
-    best = 0
-    while 3 * d_model * (best + multiple) <= budget:
-        best += multiple
-    if not best:
-        raise ValueError(f"budget {budget} is too small for d_model {d_model}")
-    return best
-
-
-@in_parts
-def _width(
-    matrices: int = 3, up: bool = False, refuse: bool = True, real: bool = False
-) -> Callable[[int, int, int], int]:
-    def answer(d_model: int, budget: int, multiple: int) -> int:
-        widest = budget // (matrices * d_model)
-        if real:
-            return widest
-        steps = -(-widest // multiple) if up else widest // multiple
-        if refuse and not steps:
-            raise ValueError("the budget is too small")
-        return steps * multiple
-
-    return answer
-
-
-WIDEST = Exercise(
-    title="The widest gated layer within a budget",
-    oracle=_widest,
-    cases=[
-        Case("values: a Llama-sized layer", lambda: (4096, 140_000_000, 256)),
-        Case("values: a small layer", lambda: (64, 50_000, 32)),
-        Case("values: multiple of 8", lambda: (100, 40_000, 8)),
-        Case("values: multiple of 1", lambda: (7, 1000, 1)),
-        Case("corners: a budget that fits exactly", lambda: (64, 3 * 64 * 96, 32)),
-        Case("corners: one parameter short", lambda: (64, 3 * 64 * 96 - 1, 32)),
-        replace(Case("corners: nothing fits", lambda: (64, 3 * 64 * 31, 32)), raises=ValueError),
-    ],
-    variants=(_width(),),
-    wrong=(
         WrongAnswer(
-            "two matrices counted",
-            "A gated layer has three matrices: gate, up and down.",
-            _width(matrices=2),
+            "1.7 in place of 1.702",
+            "The constant of QuickGELU has three decimals, and its weights were trained with them.",
+            _quick_with(k=1.7, slope=lambda x, s: s + 1.7 * x * s * (1 - s)),
         ),
         WrongAnswer(
-            "rounded up",
-            "The budget is an upper limit, so the width is rounded down to the multiple.",
-            _width(up=True),
+            "derivative of the sigmoid without 1 - s",
+            "The sigmoid flattens on both sides. Its derivative has two factors.",
+            _quick_with(slope=lambda x, s: s + 1.702 * x * s),
         ),
         WrongAnswer(
-            "multiple ignored",
-            "The width has to be divisible by `multiple`.",
-            _width(real=True),
+            "sign of the second term",
+            "The gate rises with x, so that its derivative is added, times x.",
+            _quick_with(slope=lambda x, s: s - 1.702 * x * s * (1 - s)),
         ),
         WrongAnswer(
-            "width 0 returned",
-            "A layer of width 0 is no layer. The task asks for a ValueError there.",
-            _width(refuse=False),
-        ),
-        WrongAnswer(
-            "8 / 3 of the model",
-            "8 d / 3 matches a plain layer of width 4 d. Here the budget is given instead.",
-            lambda d, budget, m: m * -(-(8 * d // 3) // m),
-        ),
-    ),
-)
-
-# --- merge_for_shards -----------------------------------------------------------------------------
-
-
-def _merge_for_shards(w_gate: Tensor, w_up: Tensor, shards: int) -> Tensor:
-    if len(w_gate) % shards:
-        raise ValueError(f"w_gate: {len(w_gate)} rows cannot be cut into {shards} equal parts")
-    size = len(w_gate) // shards
-    blocks = []
-    for s in range(shards):
-        blocks += [w_gate[s * size : (s + 1) * size], w_up[s * size : (s + 1) * size]]
-    return torch.cat(blocks)
-
-
-def _merge_by_stack(w_gate: Tensor, w_up: Tensor, shards: int) -> Tensor:
-    if len(w_gate) % shards:
-        raise ValueError("the rows cannot be cut into equal parts")
-    both = torch.stack([torch.unflatten(w, 0, (shards, -1)) for w in (w_gate, w_up)], 1)
-    return both.flatten(0, 2)
-
-
-def _merge_uneven(w_gate: Tensor, w_up: Tensor, shards: int) -> Tensor:
-    pairs = zip(w_gate.chunk(shards), w_up.chunk(shards), strict=True)
-    return torch.cat([w for pair in pairs for w in pair])
-
-
-def _checked(f: Callable[[Tensor, Tensor, int], Tensor]) -> Callable[[Tensor, Tensor, int], Tensor]:
-    def answer(w_gate: Tensor, w_up: Tensor, shards: int) -> Tensor:
-        if len(w_gate) % shards:
-            raise ValueError("the rows cannot be cut into equal parts")
-        return f(w_gate, w_up, shards)
-
-    return answer
-
-
-def _merge_case(name: str, rows: int, d: int, shards: int) -> Case:
-    return Case(name, lambda: (draw(rows, d, seed=1), draw(rows, d, seed=2), shards), EXACT)
-
-
-MERGE_FOR_SHARDS = Exercise(
-    title="Gate and up in one matrix, for several devices",
-    oracle=_merge_for_shards,
-    cases=[
-        _merge_case("values: two devices", 8, 3, 2),
-        _merge_case("values: four devices", 8, 5, 4),
-        _merge_case("values: one device", 6, 4, 1),
-        _merge_case("corners: a row for each device", 4, 3, 4),
-        _merge_case("corners: a square, two devices", 6, 6, 2),
-        replace(_merge_case("corners: rows that cannot be shared out", 7, 3, 2), raises=ValueError),
-    ],
-    variants=(_merge_by_stack,),
-    wrong=(
-        WrongAnswer(
-            "all of the gate first",
-            "The first device then holds gate rows only, and its halves are no gate and up. "
-            "Each device needs its own gate rows and its own up rows.",
-            _checked(lambda g, u, s: torch.cat([g, u])),
-        ),
-        WrongAnswer(
-            "row by row",
-            "Neighbouring rows in turn suit a split into even and odd features. Here each "
-            "device cuts its own rows into two halves.",
-            _checked(lambda g, u, s: torch.stack([g, u], 1).flatten(0, 1)),
-        ),
-        WrongAnswer(
-            "up before gate",
-            "The first half of each device's rows is the gate, the second half is up.",
-            _checked(lambda g, u, s: _merge_for_shards(u, g, s)),
-        ),
-        WrongAnswer(
-            "columns cut in place of rows",
-            "torch stores the weight as (d_ff, d_model): the hidden features are the rows.",
-            _checked(lambda g, u, s: torch.cat([g, u], 1)),
-        ),
-        WrongAnswer(
-            "uneven shares accepted",
-            "If the rows cannot be shared out equally, the task asks for a ValueError.",
-            _merge_uneven,
-        ),
-    ),
-)
-
-# --- ffn_backward ---------------------------------------------------------------------------------
-
-
-def _ffn_backward(
-    grad_out: Tensor, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor
-) -> tuple[Tensor, ...]:
-    b2 = torch.zeros(w2.shape[0], dtype=x.dtype)
-    return gradients(
-        lambda x, w1, b1, w2, b2: F.linear(F.relu(F.linear(x, w1, b1)), w2, b2),
-        grad_out, x, w1, b1, w2, b2,
-    )  # fmt: skip
-
-
-@in_parts
-def _ffn(
-    gate: Callable[[Tensor, Tensor], Tensor] = lambda d, h: d * (h > 0),
-    hidden: Map = F.relu,
-    rows: Callable[[Tensor], Tensor] = lambda t: t.flatten(0, -2).sum(0),
-    bias: bool = True,
-    layout: bool = True,
-) -> Callable[..., tuple[Tensor, ...]]:
-    def answer(g: Tensor, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor) -> tuple[Tensor, ...]:
-        h = x @ w1.T + (b1 if bias else 0)
-        dh = gate(g @ w2, h)
-        grad_w1 = torch.einsum("...h,...d->hd", dh, x)
-        grad_w2 = torch.einsum("...d,...h->dh", g, hidden(h))
-        if not layout:
-            grad_w1, grad_w2 = grad_w1.T, grad_w2.T
-        return dh @ w1, grad_w1, rows(dh), grad_w2, rows(g)
-
-    return answer
-
-
-def _ffn_case(name: str, *lead: int, d: int = 4, d_ff: int = 6, dead: bool = False) -> Case:
-    return Case(
-        name,
-        lambda: (draw(*lead, d, seed=1), draw(*lead, d, seed=2), draw(d_ff, d, seed=3),
-                 draw(d_ff, seed=4, offset=-50.0 if dead else 0.0), draw(d, d_ff, seed=5)),
-        EXACT,
-    )  # fmt: skip
-
-
-FFN_BACKWARD = Exercise(
-    title="The feed-forward layer backwards",
-    oracle=_ffn_backward,
-    cases=[
-        _ffn_case("values: a batch of rows", 5),
-        _ffn_case("values: sequences", 2, 3),
-        _ffn_case("values: a narrow layer", 4, d=5, d_ff=3),
-        _ffn_case("corners: everything of one size", 4, d=4, d_ff=4),
-        _ffn_case("corners: a batch of one", 1),
-        _ffn_case("corners: every unit off", 3, dead=True),
-    ],
-    variants=(_ffn(), _ffn(gate=lambda d, h: torch.where(h > 0, d, 0.0))),
-    wrong=(
-        WrongAnswer(
-            "activation's derivative forgotten",
-            "Units that are off pass nothing back: multiply by h > 0 before going on.",
-            _ffn(gate=lambda d, h: d),
-        ),
-        WrongAnswer(
-            "activation multiplied in for its derivative",
-            "The derivative of ReLU is 0 or 1. Its value is what multiplies in the forward pass.",
-            _ffn(gate=lambda d, h: d * F.relu(h)),
-        ),
-        WrongAnswer(
-            "sign of what arrives",
-            "The derivative of ReLU looks at its input h, not at the gradient that arrives.",
-            _ffn(gate=lambda d, h: d * (d > 0)),
-        ),
-        WrongAnswer(
-            "hidden layer taken before the activation",
-            "The second matrix saw relu(h), so its gradient is made with relu(h).",
-            _ffn(hidden=lambda h: h),
-        ),
-        WrongAnswer(
-            "bias left out of the hidden layer",
-            "Whether a unit is on depends on its bias: h = x @ w1.T + b1.",
-            _ffn(bias=False),
-        ),
-        WrongAnswer(
-            "gradients of the matrices transposed",
-            "A gradient has the shape of its matrix: (d_ff, d_model) and (d_model, d_ff).",
-            _ffn(layout=False),
-        ),
-        WrongAnswer(
-            "gradients of the biases averaged",
-            "The bias acts on every row, so its gradient is the sum over all rows.",
-            _ffn(rows=lambda t: t.flatten(0, -2).mean(0)),
+            "derivative of the sigmoid at x",
+            "The derivative is taken where the sigmoid was: at 1.702 x.",
+            _quick_with(slope=lambda x, s: s + 1.702 * x * torch.sigmoid(x) * torch.sigmoid(-x)),
         ),
     ),
 )
 
 EXERCISES: dict[str, Exercise] = {
     "hard_swish": HARD_SWISH,
-    "geglu_backward": GEGLU_BACKWARD,
     "mish_grad": MISH_GRAD,
     "prelu_backward": PRELU_BACKWARD,
     "quick_gelu": QUICK_GELU,
-    "widest": WIDEST,
-    "merge_for_shards": MERGE_FOR_SHARDS,
-    "ffn_backward": FFN_BACKWARD,
 }
