@@ -175,8 +175,10 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
         "now": Dot(8, np.log2(ratios[256]), role="data"),
     }
     parts = {
-        "name of scores": Text(0.2, 335, "scores and means", anchor="start", role="weight"),
-        "name of projections": Text(0.2, 305, "projections", anchor="start", role="value"),
+        "swatch of scores": Box(0.2, 325, 0.16, 20, role="weight", fill=0.6),
+        "name of scores": Text(0.45, 335, "scores and means", anchor="start"),
+        "swatch of projections": Box(0.2, 295, 0.16, 20, role="value", fill=0.6),
+        "name of projections": Text(0.45, 305, "projections", anchor="start"),
     }
     for x, name, (first, second) in ((0.5, "naive", naive), (2.1, "absorbed", absorbed)):
         first, second = 100 * first / sum(naive), 100 * second / sum(naive)
@@ -306,9 +308,9 @@ class Layer(torch.nn.Module):
 # Middle, width, row and matrix of each box.
 PLACES = {
     "x": (164, 318, 0), "query latent": (76, 134, 1, "W_DQ, norm"),
-    "latent": (206, 104, 1, "W_DKV, norm"), "k rotated": (295, 64, 1, "W_KR"),
-    "queries": (41, 66, 2, "W_UQ"), "q rotated": (113, 66, 2, "W_QR"), "keys": (180, 52, 2, "W_UK"),
-    "values": (236, 52, 2, "W_UV"), "absorb": (41, 66, 3, "W_UKᵀ"),
+    "latent": (202, 104, 1, "W_DKV, norm"), "k rotated": (290, 64, 1, "W_KR"),
+    "queries": (41, 66, 2, "W_UQ"), "q rotated": (113, 66, 2, "W_QR"), "keys": (176, 52, 2, "W_UK"),
+    "values": (232, 52, 2, "W_UV"), "absorb": (41, 66, 3, "W_UKᵀ"),
     "attention": (164, 318, 4, "softmax"), "mean values": (164, 120, 5, "W_UV"),
     "project": (164, 120, 6, "W_O"), "y": (164, 120, 7),
 }  # fmt: skip
@@ -327,9 +329,9 @@ def flow(absorbed):
         shapes[" to ".join(["arrow " + ends[0], ends[1]])] = Arrow(
             x, 70 * row_a + 52, x, 70 * row_b, role="data"
         )
-    roles = dict.fromkeys(("latent", "k rotated", "absorb", "keys"), "key")
+    roles = dict.fromkeys(("latent", "k rotated", "keys"), "key")
     roles |= dict.fromkeys(("mean values", "values"), "value")
-    roles |= dict.fromkeys(("query latent", "queries", "q rotated"), "query")
+    roles |= dict.fromkeys(("query latent", "queries", "q rotated", "absorb"), "query")
     for node in view.boxes:
         name = names[node.number]
         x, wide, row, *matrix = PLACES[name]
@@ -343,7 +345,7 @@ def flow(absorbed):
             role = "data" if n == 1 + len(matrix) else "ink"
             shapes[f"line {n} of {name}"] = Text(x, highest - 15 * n, line, role=role, small=True)
     if absorbed:
-        shapes["twice"] = Text(214, 168, "as key and\nas value", anchor="start", small=True)
+        shapes["twice"] = Text(210, 168, "as key and\nas value", anchor="start", small=True)
     return len(view.boxes), shapes
 
 

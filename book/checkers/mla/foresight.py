@@ -111,8 +111,9 @@ WHERE = choice(
             "not meet, and the score depends on both positions.",
         ),
         "D": (
-            "the query alone",
-            "A score then depends on where the query stands and not on where the key does.",
+            "fewer features",
+            "The few that rotate still come up from the latent, so their rotation stands between "
+            "the query and the matrix: with six of them, seven rows for each query.",
         ),
     },
 )
