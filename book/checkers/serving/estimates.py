@@ -108,7 +108,7 @@ CHUNK = number(
 
 
 def _chance() -> float:
-    """How often a token drafted by a table of three words stands, along stories of its own."""
+    """How often a token drafted by a table of three words stands, along the exercise's samples."""
     # Asked for only here, so that the other exercises need no model.
     from book.own import encode, own_model
     from book.own.draft import ngram_draft
@@ -116,7 +116,7 @@ def _chance() -> float:
 
     model, draft = own_model().double(), ngram_draft(order=4, counted=1000)
     stands = []
-    for told in itertools.islice(stories("a table of three words"), 6):
+    for told in itertools.islice(stories("measured"), 6):
         text = torch.tensor(encode(told.words)[:60])
         with torch.no_grad():
             p = model(text[None])[0].softmax(-1)
