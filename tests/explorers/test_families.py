@@ -15,27 +15,33 @@ from .reading import Seen, check_explorer, says
 
 # What the two drawings say, from the papers and the configurations.
 GPT2 = {
-    "norm": "LayerNorm", "heads": "12 heads, keys for 12, of 64",
-    "positions": "learned positions", "more": "sees all", "kind of units": "GELU, no gate",
-    "hidden": "3,072 hidden units", "biases": "biases",
+    "norm": "LayerNorm", "heads": "12 heads of 64, 12 for keys and values",
+    "positions": "+ a table of 1,024 positions", "more": "sees all",
+    "kind of units": "GELU, no gate", "hidden": "3,072 hidden units", "biases": "all",
     "embedding": "50,257 tokens, width 768", "head": "head: the embedding",
 }  # fmt: skip
 MISTRAL = {
-    "norm": "RMSNorm", "heads": "32 heads, keys for 8, of 128", "positions": "RoPE",
+    "norm": "RMSNorm", "heads": "32 heads of 128, 8 for keys and values", "positions": "RoPE",
     "more": "window 4,096", "kind of units": "SwiGLU", "hidden": "14,336 hidden units",
-    "biases": "no biases", "embedding": "32,000 tokens, width 4,096",
+    "biases": "none", "embedding": "32,000 tokens, width 4,096",
     "head": "head of its own",
 }  # fmt: skip
 COHERE = {
-    "norm": "LayerNorm", "heads": "64 heads, keys for 64, of 128", "positions": "RoPE",
+    "norm": "LayerNorm", "heads": "64 heads of 128, 64 for keys and values",
+    "positions": "RoPE, neighbours paired",
     "more": "sees all", "kind of units": "SwiGLU", "hidden": "22,528 hidden units",
-    "biases": "no biases", "embedding": "256,000 tokens, width 8,192",
+    "biases": "none", "embedding": "256,000 tokens, width 8,192",
     "head": "head: the embedding, scaled",
 }  # fmt: skip
 
 
-def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
-    """The shapes of one side; `lit` are the boxes that are filled."""
+def drawn(title, name, said, lit, bold, norms=("attn_in", "ffn_in"), parallel=False):
+    """The shapes of one side; `lit` are the boxes that are filled, `bold` the lines that differ."""
+
+    def line(y, name, key=None, shown=True):
+        return Text(
+            5.75, y, said[key or name], small=True, strong=(key or name) in bold, shown=shown
+        )
 
     def box(x, y, w, h, text, name, shown=True):
         on = name in lit
@@ -48,7 +54,7 @@ def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
     second = 11.1 if "ffn_in" in norms else 13.0
     shapes = {
         "name": Text(4.9, 21.9, name, strong=True),
-        "stream": Arrow(0.8, 1.4, 0.8, 18.2),
+        "stream": Arrow(0.8, 1.4, 0.8, 18.3),
         "to attention": Arrow(0.8, entry, 1.9, entry),
         "to units": Arrow(0.8, second, 1.9, second, shown=not parallel),
         "one norm for both": Curve(
@@ -59,14 +65,22 @@ def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
         "first sum": Dot(0.8, 8.9),
         "second sum": Dot(0.8, 16.3),
         "embedding": box(0.2, 0.2, 9.4, 1.2, said["embedding"], "embedding"),
+        "table": line(1.95, "positions", shown=said is GPT2),
         "attention": box(1.9, 3.8, 7.7, 3.4, "", "attention"),
-        "heads": Text(5.75, 6.5, said["heads"], small=True),
-        "positions": Text(5.75, 5.5, said["positions"], small=True),
-        "more": Text(5.75, 4.5, said["more"], small=True),
+        "heads": line(6.5, "heads"),
+        "positions": line(5.5, "positions", shown=said is not GPT2),
+        "more": line(4.5, "more"),
         "units": box(1.9, 11.9, 7.7, 2.8, "", "units"),
-        "kind of units": Text(5.75, 13.9, said["kind of units"], small=True),
-        "hidden": Text(5.75, 12.7, said["hidden"], small=True),
-        "biases": box(1.9, 18.5, 7.7, 1.0, said["biases"], "biases"),
+        "kind of units": line(13.9, "kind of units"),
+        "hidden": line(12.7, "hidden"),
+        "last norm": box(0.2, 18.4, 9.4, 1.0, said["norm"], "norm"),
+        "biases": Text(
+            5.75,
+            -0.6,
+            f"biases of linear layers: {said['biases']}",
+            small=True,
+            strong="biases" in bold,
+        ),
         "head": box(0.2, 19.8, 9.4, 1.2, said["head"], "head"),
     }
     places = {"attn_in": 2.5, "attn_out": 7.5, "attn_sum": 9.3,
@@ -74,7 +88,7 @@ def drawn(title, name, said, lit, norms=("attn_in", "ffn_in"), parallel=False):
     for place, y in places.items():
         left = 0.3 if place.endswith("sum") else 1.9
         shapes[place] = box(left, y, 9.6 - left, 1.0, said["norm"], "norm", shown=place in norms)
-    return Scene(title, shapes, xlim=(0, 10.1), ylim=(0, 22.6), height=420, equal=False)
+    return Scene(title, shapes, xlim=(0, 10.1), ylim=(-1.1, 22.6), height=435, equal=False)
 
 
 def numbers(first, second):
@@ -120,7 +134,8 @@ def of_cohere():
 @check_explorer("explore-two", {"first": "GPT-2", "second": "Mistral"})
 def test_gpt2_and_mistral_differ_nearly_everywhere():
     one, other = of_gpt2(), of_mistral()
-    lit = {"norm", "attention", "units", "biases", "head"}
+    lit = {"norm", "attention", "units", "head"}
+    bold = {"heads", "positions", "more", "kind of units", "biases"}
     return Seen(
         says(
             "GPT-{} and Mistral differ in {} of {} places, sizes apart: the norm, heads, "
@@ -128,8 +143,8 @@ def test_gpt2_and_mistral_differ_nearly_everywhere():
             "against {} billion parameters; {} against {} GB of cache",
             2, 7, 9, one[1] / 1e9, other[1] / 1e9, one[3] / 1e9, other[3] / 1e9,
         ),
-        drawn("the first", "GPT-2", GPT2, lit),
-        drawn("the second", "Mistral", MISTRAL, lit),
+        drawn("the first", "GPT-2", GPT2, lit, bold),
+        drawn("the second", "Mistral", MISTRAL, lit, bold),
         numbers(one, other),
     )  # fmt: skip
 
@@ -137,16 +152,16 @@ def test_gpt2_and_mistral_differ_nearly_everywhere():
 @check_explorer("explore-two", {"first": "Cohere", "second": "Mistral"})
 def test_a_parallel_block_has_one_norm_for_both_branches():
     one, other = of_cohere(), of_mistral()
-    lit = {"norm", "attention", "head"}
+    lit, bold = {"norm", "attention", "head"}, {"heads", "positions", "more"}
     return Seen(
         says(
             "Cohere and Mistral differ in {} of {} places, sizes apart: the norm, where norms "
-            "stand, heads, what attention sees, head. {} against {} billion "
+            "stand, heads, positions, what attention sees, head. {} against {} billion "
             "parameters; {} against {} GB",
-            5, 9, one[1] / 1e9, other[1] / 1e9, one[3] / 1e9, other[3] / 1e9,
+            6, 9, one[1] / 1e9, other[1] / 1e9, one[3] / 1e9, other[3] / 1e9,
         ),
-        drawn("the first", "Cohere", COHERE, lit, norms=("attn_in",), parallel=True),
-        drawn("the second", "Mistral", MISTRAL, lit),
+        drawn("the first", "Cohere", COHERE, lit, bold, norms=("attn_in",), parallel=True),
+        drawn("the second", "Mistral", MISTRAL, lit, bold),
         numbers(one, other),
     )  # fmt: skip
 
@@ -194,7 +209,9 @@ def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
         shapes[f"box {k}"] = Box(
             0.3, y, 5.2, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
         )
-        lines = f"{len(data[line[k]].keys() - {'like', 'names'})} lines of its own" if name else ""
+        lines = (
+            f"{len(data[line[k]].keys() - {'like', 'names'})} entries of its own" if name else ""
+        )
         shapes[f"lines {k}"] = Text(5.8, y + 0.55, lines, anchor="start", shown=bool(name))
     for k in range(5):
         shapes[f"arrow {k}"] = Arrow(
@@ -203,11 +220,11 @@ def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
     of_its_own = [k for k in data["olmo3"] if k not in ("like", "names")]
     return Seen(
         says(
-            "OLMo {} has {} lines of its own and {} names of tensors. Its line has {} families, "
-            "and it differs in {} choices from Llama",
-            3, len(of_its_own), 0, 3, len(differ),
+            "OLMo {} has {} entries of its own and {} names of tensors. It descends in {} steps "
+            "from Llama and differs from it in {} choices",
+            3, len(of_its_own), 0, 2, len(differ),
         ),
-        Scene("the line that a family comes from", shapes, xlim=(0, 9), ylim=(0.3, 11)),
+        Scene("each family is like the one below it", shapes, xlim=(0, 9.8), ylim=(0.3, 11)),
     )  # fmt: skip
 
 
@@ -281,7 +298,7 @@ def bars(chosen, n):
         shapes[f"{name}'s name"] = Text(0.75, y, name, anchor="end", small=True, strong=on)
         shapes[f"{name}'s number"] = Text(6.9, y, text, anchor="end", small=True)
     return numbers, Scene(
-        "cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-0.6, 7),
+        "cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-1, 7),
         ylim=(-0.4, 11.8), height=320, equal=False,
     )  # fmt: skip
 
@@ -401,7 +418,7 @@ def of_14(seen, bucket=None):
     """The square of 14 positions; hidden pairs are empty."""
     places = range(1, 15)
     return Grid(
-        "who sees whom; numbers are T5's buckets",
+        "who sees whom; numbers, if any, are T5's buckets",
         [[(bucket(k - q) if bucket else 7.5) if seen(k - q) else math.nan for k in places]
          for q in places],
         [str(k) for k in places], [str(k) for k in places],

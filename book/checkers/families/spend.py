@@ -1,4 +1,4 @@
-"""The widest feed-forward layer that costs no more than what heads have saved."""
+"""How many layers of a hybrid may attend, if what they keep has to fit into a budget."""
 
 from __future__ import annotations
 
@@ -7,43 +7,50 @@ from collections.abc import Callable
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
 
-def _attention(d_model: int, num_heads: int, num_kv_heads: int, head_dim: int) -> int:
-    return 2 * d_model * head_dim * (num_heads + num_kv_heads)
-
-
-def _spend(
-    d_model: int, num_heads: int, num_kv_heads: int, head_dim: int, d_ff: int, multiple: int
+def _attending(
+    layers: int, kv_heads: int, head_dim: int, state: int, length: int, budget: int
 ) -> int:
-    """By trying one multiple after the other."""
-    if num_heads % num_kv_heads:
-        raise ValueError(f"num_kv_heads must divide {num_heads}, got {num_kv_heads}")
-    most = _attention(d_model, num_heads, num_heads, head_dim) + 3 * d_model * d_ff
-    child, widest = _attention(d_model, num_heads, num_kv_heads, head_dim), 0
-    while child + 3 * d_model * (widest + multiple) <= most:
-        widest += multiple
-    return widest
+    """By trying one number after the other, the largest first."""
+    for attend in range(layers, -1, -1):
+        keys_and_values = attend * 2 * kv_heads * head_dim * length
+        if 2 * (keys_and_values + (layers - attend) * state) <= budget:
+            return attend
+    raise ValueError(f"no number of {layers} layers fits into {budget} bytes")
+
+
+def _floor(room: int, price: int) -> int:
+    return room // price
 
 
 @in_parts
-def _spend_with(
+def _attending_with(
     *,
-    matrices: int = 3,
+    bytes_each: int = 2,
     kinds: int = 2,
-    down: Callable[[int, int], int] = lambda width, multiple: width // multiple * multiple,
-    base: Callable[[int], int] = lambda d_ff: d_ff,
-    width: Callable[[int, int, int], int] = lambda d_model, heads, head_dim: head_dim,
+    replaced: bool = True,
+    states: bool = True,
+    capped: bool = True,
+    divided: Callable[[int, int], int] = _floor,
+    short: bool = True,
+    strict: bool = False,
     raises: bool = True,
 ) -> Answer:
-    """What is saved, divided by what a hidden unit costs."""
+    """The budget without all memories, divided by what one more layer costs."""
 
     def answer(
-        d_model: int, num_heads: int, num_kv_heads: int, head_dim: int, d_ff: int, multiple: int
+        layers: int, kv_heads: int, head_dim: int, state: int, length: int, budget: int
     ) -> int:
-        if raises and num_heads % num_kv_heads:
-            raise ValueError("num_kv_heads must divide num_heads")
-        dim = width(d_model, num_heads, head_dim)
-        saved = kinds * dim * (num_heads - num_kv_heads)  # for each feature of the stream
-        return down(base(d_ff) + saved // matrices, multiple)
+        room = (budget - strict) // bytes_each - states * layers * state
+        each = kinds * kv_heads * head_dim * length - (state if replaced and states else 0)
+        if each <= 0:
+            fits = layers if room >= layers * each and (short or room >= 0) else -1
+        else:
+            fits = divided(room, each)
+        if fits < 0:
+            if raises:
+                raise ValueError("nothing fits")
+            return 0
+        return min(fits, layers) if capped else fits
 
     return answer
 
@@ -53,61 +60,68 @@ def _case(name: str, *sizes: int, raises: type[Exception] | None = None) -> Case
 
 
 SPEND = Exercise(
-    title="Spend what the heads saved",
-    oracle=_spend,
+    title="How many layers may attend?",
+    oracle=_attending,
     cases=(
-        _case("32 heads on 8", 4096, 32, 8, 128, 11008, 256),
-        _case("32 heads on 1", 4096, 32, 1, 128, 11008, 256),
-        _case("no head saved", 4096, 32, 32, 128, 11008, 256),
-        _case("a width that is no multiple", 512, 8, 8, 64, 1365, 64),
-        _case("a sum that just fits", 96, 6, 3, 8, 100, 4),
-        _case("a third left over", 96, 6, 2, 8, 100, 1),
-        _case("one below the next multiple", 96, 6, 3, 8, 99, 4),
-        _case("heads wider than the width divided", 1024, 16, 8, 128, 3072, 128),
-        _case("a multiple of one", 64, 4, 2, 5, 77, 1),
-        _case("heads that do not divide", 512, 8, 3, 64, 1024, 64, raises=ValueError),
+        _case("a quarter of 48 layers", 48, 2, 256, 550_000, 32_768, 900_000_000),
+        _case("none attends", 8, 2, 64, 5_000, 4_096, 100_000),
+        _case("all attend", 6, 2, 8, 300, 100, 1_000_000),
+        _case("one that just fits", 4, 1, 4, 10, 20, 380),
+        _case("a byte short of it", 4, 1, 4, 10, 20, 379),
+        _case("a part of a layer left over", 5, 1, 4, 30, 20, 1_000),
+        _case("memories that leave room for one more", 10, 1, 10, 100, 10, 3_000),
+        _case("a short text, where attention keeps less", 6, 1, 8, 1_000, 10, 2_000),
+        _case("a text for which both keep the same", 6, 1, 8, 160, 10, 1_920),
+        _case("the memories alone are too much", 8, 2, 64, 5_000, 4_096, 79_998, raises=ValueError),
+        _case("too little for a short text", 6, 1, 8, 1_000, 10, 1_919, raises=ValueError),
     ),
-    variants=(_spend_with(),),
+    variants=(_attending_with(),),
     wrong=(
         WrongAnswer(
-            "two matrices",
-            "A hidden unit of a gated layer has three rows of weights: gate, up and down.",
-            _spend_with(matrices=2),
+            "numbers in place of bytes",
+            "The budget is in bytes, and a number of 16 bits takes two of them.",
+            _attending_with(bytes_each=1),
         ),
         WrongAnswer(
             "keys without values",
-            "Keys and values both have fewer heads.",
-            _spend_with(kinds=1),
+            "A layer that attends keeps keys and values.",
+            _attending_with(kinds=1),
+        ),
+        WrongAnswer(
+            "a layer that has both",
+            "A layer that attends has no memory, so its numbers are saved.",
+            _attending_with(replaced=False),
+        ),
+        WrongAnswer(
+            "the memories forgotten",
+            "The layers that do not attend keep their memories.",
+            _attending_with(states=False),
+        ),
+        WrongAnswer(
+            "more than all layers",
+            "No more layers can attend than there are.",
+            _attending_with(capped=False),
         ),
         WrongAnswer(
             "rounded up",
-            "The child may not have more parameters than the parent, so round down.",
-            _spend_with(down=lambda width, multiple: -(-width // multiple) * multiple),
+            "The budget may not be exceeded, so round down.",
+            _attending_with(divided=lambda room, price: -(-room // price)),
         ),
         WrongAnswer(
-            "to the nearest multiple",
-            "The child may not have more parameters than the parent, so round down.",
-            _spend_with(down=lambda width, multiple: round(width / multiple) * multiple),
+            "none attends, or none fits",
+            "After a short text a layer that attends keeps less than a memory. All may then fit, "
+            "although the memories alone do not.",
+            _attending_with(short=False),
         ),
         WrongAnswer(
-            "not rounded",
-            "The width is to be a multiple.",
-            _spend_with(down=lambda width, multiple: width),
-        ),
-        WrongAnswer(
-            "only the additional width",
-            "The hidden width of the parent stays, and what was saved comes on top.",
-            _spend_with(base=lambda d_ff: 0),
-        ),
-        WrongAnswer(
-            "the width divided by the heads",
-            "Heads have the number of features that is given, whatever the width.",
-            _spend_with(width=lambda d_model, heads, head_dim: d_model // heads),
+            "less than the budget",
+            "The layers may keep exactly as many bytes as the budget has.",
+            _attending_with(strict=True),
         ),
         WrongAnswer(
             "no error",
-            "If the key-value heads do not divide the heads, raise a ValueError.",
-            _spend_with(raises=False),
+            "If no number of layers fits, raise a ValueError.",
+            _attending_with(raises=False),
         ),
     ),
 )

@@ -91,31 +91,29 @@ def values_twice(qkv, num_heads, num_kv_heads):
 
 
 # families.spend
-def by_search(d_model, num_heads, num_kv_heads, head_dim, d_ff, multiple):
-    if num_heads % num_kv_heads != 0:
-        raise ValueError("heads do not divide")
-
-    def count(groups, width):
-        return 2 * d_model * head_dim * (num_heads + groups) + 3 * d_model * width
-
-    width = d_ff - d_ff % multiple
-    while count(num_kv_heads, width + multiple) <= count(num_heads, d_ff):
-        width += multiple
-    return width
-
-
-def rounded_saving(d_model, num_heads, num_kv_heads, head_dim, d_ff, multiple):
-    if num_heads % num_kv_heads:
-        raise ValueError("heads do not divide")
-    more = 2 * head_dim * (num_heads - num_kv_heads) // 3
-    return d_ff + more // multiple * multiple
+def by_steps(layers, kv_heads, head_dim, state, length, budget):
+    key = kv_heads * head_dim * length
+    kept, best = 2 * layers * state, None
+    for attend in range(layers + 1):
+        if kept <= budget:
+            best = attend
+        kept += 2 * (2 * key - state)
+    if best is None:
+        raise ValueError("too small a budget")
+    return best
 
 
-def queries_too(d_model, num_heads, num_kv_heads, head_dim, d_ff, multiple):
-    if num_heads % num_kv_heads:
-        raise ValueError("heads do not divide")
-    saved = 4 * head_dim * (num_heads - num_kv_heads)
-    return (d_ff + saved // 3) // multiple * multiple
+def stops_early(layers, kv_heads, head_dim, state, length, budget):
+    each, attend = 2 * kv_heads * head_dim * length, 0
+    if 2 * layers * state > budget:
+        raise ValueError("the memories do not fit")
+    while attend < layers and 2 * ((attend + 1) * (each - state) + layers * state) <= budget:
+        attend += 1
+    return attend
+
+
+def heads_forgotten(layers, kv_heads, head_dim, state, length, budget):
+    return by_steps(layers, 1, head_dim, state, length, budget)
 
 
 WRONG = [
@@ -124,13 +122,13 @@ WRONG = [
     Wrong("families.diff", "a default contradicted", contradicts_defaults),
     Wrong("families.split", "heads left apart", heads_left_apart),
     Wrong("families.split", "values in place of keys", values_twice),
-    Wrong("families.spend", "the saving rounded", rounded_saving),
-    Wrong("families.spend", "queries narrowed too", queries_too),
+    Wrong("families.spend", "an error before all attend", stops_early),
+    Wrong("families.spend", "one head of keys", heads_forgotten),
 ]
 RIGHT = [
     Right("families.diff", "a loop over the union", by_union),
     Right("families.diff", "rows, then sorted", as_lists),
     Right("families.split", "with reshape", by_view),
     Right("families.split", "by an index of places", by_index),
-    Right("families.spend", "one multiple after the other", by_search),
+    Right("families.spend", "one layer after the other", by_steps),
 ]
