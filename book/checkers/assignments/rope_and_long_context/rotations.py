@@ -1,11 +1,7 @@
-"""The questions of the assignment on chapters 11 and 12: rotations that vary, and longer contexts.
-
-The oracles use complex numbers, autograd and plain loops, never the book's library.
-"""
+"""Questions of the assignment: partial_rope, rope_backward, rope_2d, repair_keys."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +10,15 @@ from torch import Tensor
 
 from book.checkers.assignments.common import EXACT, draw, thetas, turned_halves, turned_pairs
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
+
+
+def _one_after_the_other(x: Tensor, angles: Tensor) -> Tensor:
+    """As if the first of each pair were overwritten before the second is made."""
+    a, b = x[..., ::2], x[..., 1::2]
+    a = a * angles.cos() - b * angles.sin()
+    b = a * angles.sin() + b * angles.cos()
+    return torch.stack([a, b], -1).flatten(-2)
+
 
 # --- partial_rope ---------------------------------------------------------------------------------
 
@@ -116,6 +121,23 @@ _PARTIAL = Exercise(
             "The positions are given. Row t need not stand at position t.",
             _partial_with(positions=lambda p: torch.arange(len(p))),
         ),
+        WrongAnswer(
+            "the exponent without the 2",
+            "Pair k is made of two features, so that the exponents go down to almost -1, not to "
+            "-1 / 2.",
+            _partial_with(freqs=lambda d, r, base: thetas(r, base).sqrt()),
+        ),
+        WrongAnswer(
+            "positions counted from 1",
+            "The positions are given as they are. A row at position 0 is not turned at all.",
+            _partial_with(positions=lambda p: p + 1),
+        ),
+        WrongAnswer(
+            "the second of a pair from the turned first",
+            "Both features of a pair are made of the old two. Here the first is overwritten "
+            "before the second is made.",
+            _partial_with(turn=_one_after_the_other),
+        ),
     ),
     variants=(_partial_by_pairs, _partial_with()),
     spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the text leaves the dtype open"),
@@ -141,6 +163,8 @@ def _backward_with(
     before: bool = False,
     sign: float = 1.0,
     over: str = "all",
+    counted: bool = False,
+    along: bool = False,
 ) -> Answer:
     """By hand: the gradient of an angle is that of the turned pair times the pair's tangent."""
 
@@ -148,10 +172,14 @@ def _backward_with(
         grad_out: Tensor, x: Tensor, position_ids: Tensor, inv_freq: Tensor
     ) -> tuple[Tensor, Tensor]:
         p = position_ids.to(x.dtype)
+        if counted:
+            p = torch.arange(len(p)).to(x.dtype)
         angles = p[:, None] * inv_freq
         a, b = (x if before else turned_halves(x, angles)).chunk(2, -1)
         ga, gb = grad_out.chunk(2, -1)
         each = sign * (gb * a - ga * b)
+        if along:
+            each = ga * a + gb * b
         rows = each.flatten(0, -3)
         total = rows.sum(0) if over == "all" else rows.mean(0)
         return turn(grad_out, angles), weigh(total, p)
@@ -232,6 +260,24 @@ _BACKWARD = Exercise(
             lambda grad_out, x, position_ids, inv_freq: _neighbours_backward(
                 grad_out, x, position_ids, inv_freq
             ),
+        ),
+        WrongAnswer(
+            "rows counted instead of position_ids",
+            "The positions are given. Row t need not stand at position t, nor does the first "
+            "one at 0.",
+            _backward_with(counted=True),
+        ),
+        WrongAnswer(
+            "the gradient along the pair",
+            "A pair that is turned moves across itself, not along: a longer pair has the same "
+            "angle.",
+            _backward_with(along=True),
+        ),
+        WrongAnswer(
+            "mean over the rows",
+            "All rows are turned with the same frequencies, so that what comes back from them "
+            "adds up.",
+            _backward_with(weigh=lambda ga, p: (ga * p[:, None]).mean(0)),
         ),
     ),
     variants=(_backward_with(), _backward_loops),
@@ -354,6 +400,17 @@ _TWO_D = Exercise(
             "The first patch stands in row 0 and column 0 and is not turned at all.",
             _two_d_with(where=lambda n, h, w: (n // w + 1, n % w + 1)),
         ),
+        WrongAnswer(
+            "turned the wrong way",
+            "A positive angle takes (1, 0) to (cos, sin): the sine of the first goes with a plus.",
+            _two_d_with(turn=lambda x, angles: turned_pairs(x, -angles)),
+        ),
+        WrongAnswer(
+            "row and column added",
+            "The sum is the same for all patches of a diagonal. Each direction has features of "
+            "its own.",
+            _two_d_with(where=lambda n, h, w: (n // w + n % w, n // w + n % w)),
+        ),
     ),
     variants=(_two_d_with(), _two_d_one_after_the_other),
     spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the text leaves the dtype open"),
@@ -400,6 +457,14 @@ def _repair_from_raw(keys: Tensor, chunks: Sequence[int], inv_freq: Tensor) -> T
 def _previous(chunks: Sequence[int]) -> Tensor:
     before = [0, *chunks[:-1]]
     return torch.tensor([before[i] for i, n in enumerate(chunks) for _ in range(n)])
+
+
+def _ends(chunks: Sequence[int]) -> Tensor:
+    return torch.tensor([sum(chunks[: i + 1]) for i, n in enumerate(chunks) for _ in range(n)])
+
+
+def _repair_in_place(keys: Tensor, chunks: Sequence[int], inv_freq: Tensor) -> Tensor:
+    return keys.copy_(_repair(keys, chunks, inv_freq))
 
 
 def _repair_case(name: str, chunks: Sequence[int], d: int = 6) -> Case:
@@ -455,245 +520,32 @@ _REPAIR = Exercise(
             "Here neighbours form a pair: (0, 1), (2, 3), ...",
             _repair_with(turn=turned_halves),
         ),
+        WrongAnswer(
+            "the end of each chunk",
+            "A sum that has the chunk itself in it is where the next one starts.",
+            _repair_with(offsets=_ends),
+        ),
+        WrongAnswer(
+            "turned once more within the chunk",
+            "The place in the chunk is what the keys have been turned by. It is the rest that "
+            "is missing.",
+            _repair_with(offsets=_within),
+        ),
+        WrongAnswer(
+            "the second of a pair from the turned first",
+            "Both features of a pair are made of the old two. Here the first is overwritten "
+            "before the second is made.",
+            _repair_with(turn=_one_after_the_other),
+        ),
+        WrongAnswer(
+            "the broken cache changed",
+            "A new tensor was asked for; the keys that were passed in must stay as they were.",
+            _repair_in_place,
+        ),
     ),
     variants=(_repair_with(), _repair_from_raw),
     spared=dict.fromkeys(("float32", *SIXTEEN_BITS), "the text leaves the dtype open"),
 )  # fmt: skip
-
-
-# --- training_length ------------------------------------------------------------------------------
-
-
-def _training_length(pairs: int, head_dim: int, base: float) -> int:
-    slowest = math.pow(base, -2 * (pairs - 1) / head_dim)
-    length = max(1, math.floor(2 * math.pi / slowest) - 1)
-    while length * slowest < 2 * math.pi:
-        length += 1
-    return length
-
-
-@in_parts
-def _length_with(
-    index: Callable[[int], int] = lambda n: n - 1,
-    width: Callable[[int], float] = lambda d: d,
-    circle: float = 2 * math.pi,
-    whole: Callable[[float], int] = math.ceil,
-) -> Answer:
-    def answer(pairs: int, head_dim: int, base: float) -> int:
-        return whole(circle * math.pow(base, 2 * index(pairs) / width(head_dim)))
-
-    return answer
-
-
-def _args(name: str, *args: Any, tol: float = 1e-9) -> Case:
-    return Case(name, lambda: args, tol)
-
-
-_LENGTH = Exercise(
-    title="How long must training be?",
-    oracle=_training_length,
-    cases=(
-        _args("corners: the first pair", 1, 8, 1e4),
-        _args("values: two pairs of four", 2, 8, 1e4),
-        _args("values: all pairs of eight features", 4, 8, 1e4),
-        _args("values: 46 pairs of a head of 128", 46, 128, 1e4),
-        _args("corners: all 64 of them", 64, 128, 1e4),
-        _args("values: half of them at base 500000", 32, 128, 5e5),
-        _args("corners: a head of 64", 20, 64, 1e6),
-    ),
-    wrong=(
-        WrongAnswer(
-            "pairs counted from 1",
-            "The first pair has index 0 and frequency 1, so that the n-th has index n - 1.",
-            _length_with(index=lambda n: n),
-        ),
-        WrongAnswer(
-            "radians taken for turns",
-            "A full turn is 2 pi radians.",
-            _length_with(circle=1.0),
-        ),
-        WrongAnswer(
-            "rounded down",
-            "One position fewer, and the turn is not complete.",
-            _length_with(whole=math.floor),
-        ),
-        WrongAnswer(
-            "half a turn",
-            "A wavelength is a whole turn: 2 pi, not pi.",
-            _length_with(circle=math.pi),
-        ),
-        WrongAnswer(
-            "the exponent over the number of pairs",
-            "The exponent of pair k is 2 k / head_dim. Over the pairs it would be k.",
-            _length_with(width=lambda d: d / 2),
-        ),
-    ),
-    variants=(_length_with(),),
-)
-
-
-# --- base_for_context -----------------------------------------------------------------------------
-
-
-def _base_for(head_dim: int, context: float, turns: float) -> float:
-    """By bisection on the logarithm of the base."""
-    low, high = -200.0, 400.0
-    exponent = (head_dim - 2) / head_dim
-    for _ in range(200):
-        middle = (low + high) / 2
-        made = math.log(context / (2 * math.pi)) - middle * exponent
-        low, high = (middle, high) if made > math.log(turns) else (low, middle)
-    return math.exp(low)
-
-
-@in_parts
-def _base_with(
-    exponent: Callable[[int], float] = lambda d: d / (d - 2),
-    circle: float = 2 * math.pi,
-    share: Callable[[float], float] = lambda turns: 1 / turns,
-) -> Answer:
-    def answer(head_dim: int, context: float, turns: float) -> float:
-        return math.pow(context / circle * share(turns), exponent(head_dim))
-
-    return answer
-
-
-_BASE = Exercise(
-    title="The base for a context",
-    oracle=_base_for,
-    cases=(
-        _args("values: half a turn in 4096", 128, 4096, 0.5),
-        _args("values: one turn in 8192", 128, 8192, 1.0),
-        _args("values: a quarter of a turn in 131072", 64, 131072, 0.25),
-        _args("values: two turns in 512", 32, 512, 2.0),
-        _args("corners: four features", 4, 100, 0.5),
-        _args("corners: a million positions", 256, 1_000_000, 0.1),
-    ),
-    wrong=(
-        WrongAnswer(
-            "the exponent 1",
-            "The slowest pair has index head_dim / 2 - 1: its exponent is (d - 2) / d, not 1.",
-            _base_with(exponent=lambda d: 1.0),
-        ),
-        WrongAnswer(
-            "the exponent upside down",
-            "The base to the power (d - 2) / d is known. Take it to the power d / (d - 2).",
-            _base_with(exponent=lambda d: (d - 2) / d),
-        ),
-        WrongAnswer(
-            "radians taken for turns",
-            "A turn is 2 pi radians; divide the context by 2 pi.",
-            _base_with(circle=1.0),
-        ),
-        WrongAnswer(
-            "more turns, larger base",
-            "A larger base is slower, so that more turns need a smaller base: divide by them.",
-            _base_with(share=lambda turns: turns),
-        ),
-        WrongAnswer(
-            "always one turn",
-            "The number of turns is an argument and does not show up here.",
-            _base_with(share=lambda turns: 1.0),
-        ),
-    ),
-    variants=(
-        _base_with(),
-        lambda head_dim, context, turns: math.exp(
-            math.log(context / (2 * math.pi * turns)) / (1 - 2 / head_dim)
-        ),
-    ),
-)
-
-
-# --- llama3_classes -------------------------------------------------------------------------------
-
-
-def _classes(
-    head_dim: int, base: float, original_max_len: int, low: float, high: float
-) -> tuple[int, int, int]:
-    kept = mixed = divided = 0
-    for k in range(head_dim // 2):
-        turns = original_max_len * base ** (-2 * k / head_dim) / (2 * math.pi)
-        kept += turns > high
-        divided += turns < low
-        mixed += low <= turns <= high
-    return kept, mixed, divided
-
-
-@in_parts
-def _classes_with(
-    turns: Callable[..., Tensor] = lambda d, b, n: (
-        n * b ** (-torch.arange(0, d, 2, dtype=torch.float64) / d) / (2 * math.pi)
-    ),
-    result: Callable[[int, int, int], tuple[int, ...]] = lambda k, m, d: (k, m, d),
-    bounds: Callable[[float, float], tuple[float, float]] = lambda low, high: (low, high),
-) -> Answer:
-    def answer(
-        head_dim: int, base: float, original_max_len: int, low: float, high: float
-    ) -> tuple[int, ...]:
-        t = turns(head_dim, base, original_max_len)
-        low, high = bounds(low, high)
-        kept, divided = int((t > high).sum()), int((t < low).sum())
-        return result(kept, len(t) - kept - divided, divided)
-
-    return answer
-
-
-_CLASSES = Exercise(
-    title="Which pairs does Llama 3.1 change?",
-    oracle=_classes,
-    cases=(
-        _args("values: Llama 3.1", 128, 5e5, 8192, 1.0, 4.0),
-        _args("values: Llama 3.2, heads of 64", 64, 5e5, 8192, 1.0, 4.0),
-        _args("values: the paper's limits", 128, 1e4, 4096, 1.0, 32.0),
-        _args("corners: every pair turns often", 16, 10.0, 8192, 1.0, 4.0),
-        _args("corners: no pair completes a turn", 16, 1e4, 5, 1.0, 4.0),
-        _args("corners: other limits", 96, 1e4, 2048, 2.0, 11.0),
-    ),
-    wrong=(
-        WrongAnswer(
-            "kept and divided exchanged",
-            "Fast pairs, with many turns in training, are kept. The slow ones are divided.",
-            _classes_with(result=lambda k, m, d: (d, m, k)),
-        ),
-        WrongAnswer(
-            "radians taken for turns",
-            "A turn is 2 pi radians: the angle at the end of training is divided by 2 pi.",
-            _classes_with(
-                turns=lambda d, b, n: n * b ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
-            ),
-        ),
-        WrongAnswer(
-            "features counted, not pairs",
-            "A head has head_dim / 2 pairs. The three numbers must add up to that.",
-            _classes_with(result=lambda k, m, d: (2 * k, 2 * m, 2 * d)),
-        ),
-        WrongAnswer(
-            "a ramp between pair indices",
-            "The limits are numbers of turns, not shares of the list of pairs.",
-            lambda head_dim, base, original_max_len, low, high: (
-                head_dim // 2 - round(head_dim / 2 * (high - low) / high) - int(low),
-                round(head_dim / 2 * (high - low) / high),
-                int(low),
-            ),
-        ),
-        WrongAnswer(
-            "the exponent over the number of pairs",
-            "The exponent of pair k is -2 k / head_dim; over the pairs it would be -k.",
-            _classes_with(
-                turns=lambda d, b, n: (
-                    n * b ** (-torch.arange(0, d, 2, dtype=torch.float64) * 2 / d) / (2 * math.pi)
-                )
-            ),
-        ),
-        WrongAnswer(
-            "mixed pairs counted as divided",
-            "Between the limits a pair is neither kept nor divided but a mixture of both.",
-            _classes_with(result=lambda k, m, d: (k, 0, m + d)),
-        ),
-    ),
-    variants=(_classes_with(),),
-)
 
 
 EXERCISES = {
@@ -701,7 +553,4 @@ EXERCISES = {
     "rope_backward": _BACKWARD,
     "rope_2d": _TWO_D,
     "repair_keys": _REPAIR,
-    "training_length": _LENGTH,
-    "base_for_context": _BASE,
-    "llama3_classes": _CLASSES,
 }
