@@ -2,7 +2,8 @@
 
     python -m book.grading.bench --nbgrader ../nbgrader-env/bin/python
 
-`--nbgrader` names a Python that has nbgrader 0.9.6 and torch, in an environment of its own. The 24
+`--nbgrader` names a Python that has nbgrader 0.9.6 and torch, in an environment of its own. A class
+of 24 and one of 6 are graded by both, and one of 300 by the engine, whose memory is looked at. The
 submissions are ordinary ones: the solution, the empty release, and answers of which one is missing
 or wrong. Only the ratio means something on another machine, and only on one that does nothing else.
 """
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,12 +27,15 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from book.grading import notebooks, release, sandbox
+from book.grading import memory, notebooks, release, sandbox
 from book.grading.engine import ROOT, Engine, EngineError
 from book.grading.submissions import Submission
 
 EVERYDAY = ROOT / "notebooks" / "assignments" / "activations-and-ffn"
-ORDINARY = 24
+# How many hand in. With few, the start counts.
+CLASSES = (24, 6)
+# Seconds between two looks at the memory.
+LOOK = 1.0
 # Plain nbgrader, which has to find the checkers that the hidden tests import.
 CONFIG = """
 c = get_config()
@@ -87,29 +92,70 @@ def _run(options: argparse.Namespace, mode: str) -> int:
     same = True
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder)
-        given = write(source, top / "given", ORDINARY)
-        print(f"{source.stem}: {len(given)} ordinary submissions, one at a time")
-        ours = with_engine(source, given, jobs=1, mode=mode)
-        print(_line("engine", ours))
-        if options.nbgrader:
-            theirs = with_nbgrader(options.nbgrader, source, given, top / "course")
-            print(_line("nbgrader autograde", theirs))
-            print(
-                f"  ratio               {theirs.each / ours.each:8.1f} times without the start, "
-                f"{theirs.each_with_start / ours.each_with_start:.1f} times with it"
-            )
-            odd = [n for n in ours.scores if abs(ours.scores[n] - theirs.scores.get(n, -1)) > 0.01]
-            same = not odd
-            said = f"different for {', '.join(odd)}" if odd else f"the same for all {len(given)}"
-            print(f"  scores              {said}")
+        for size in CLASSES:
+            same &= _compared(source, top / f"class-{size}", size, options.nbgrader, mode)
         if options.count:
             many = write(source, top / "many", options.count)
-            long = with_engine(source, many, jobs=options.jobs, mode=mode)
+            with Peak() as peak:
+                long = with_engine(source, many, jobs=options.jobs, mode=mode)
             print(
                 f"{options.count} submissions, {options.jobs} at a time: "
-                f"{long.start + long.rest:.1f} s, {long.start:.1f} s of it the start"
+                f"{long.start + long.rest:.1f} s, {long.start:.1f} s of it the start, "
+                f"at most {peak.bytes >> 20} MiB for all processes"
             )
     return 0 if same else 1
+
+
+def _compared(source: Path, folder: Path, size: int, nbgrader: str | None, mode: str) -> bool:
+    """Grade a class of this size with the engine, and with nbgrader if there is one.
+
+    False if they give different scores.
+    """
+    given = write(source, folder / "given", size)
+    print(f"{source.stem}: {len(given)} ordinary submissions, one at a time")
+    ours = with_engine(source, given, jobs=1, mode=mode)
+    print(_line("engine", ours))
+    if not nbgrader:
+        return True
+    theirs = with_nbgrader(nbgrader, source, given, folder / "course")
+    print(_line("nbgrader autograde", theirs))
+    print(
+        f"  ratio               {theirs.each / ours.each:8.1f} times without the start, "
+        f"{theirs.each_with_start / ours.each_with_start:.1f} times with it"
+    )
+    odd = [n for n in ours.scores if abs(ours.scores[n] - theirs.scores.get(n, -1)) > 0.01]
+    said = f"different for {', '.join(odd)}" if odd else f"the same for all {len(given)}"
+    print(f"  scores              {said}")
+    return not odd
+
+
+class Peak:
+    """The most memory that this process and all that it starts have while this is open.
+
+    What several processes share counts once, and what lies in files not at all. Linux only; 0
+    elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = self.looks = 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closed.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while True:
+            processes = [os.getpid(), *memory.below(os.getpid())]
+            self.bytes = max(self.bytes, sum(memory.exact(one) or 0 for one in processes))
+            self.looks += 1
+            if self._closed.wait(LOOK):
+                return
 
 
 def _line(name: str, one: Timing) -> str:

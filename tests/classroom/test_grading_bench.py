@@ -1,6 +1,8 @@
 """The benchmark: its submissions are ordinary ones, and it says when two ways disagree."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 from sample import source, write_source
@@ -45,7 +47,27 @@ def test_it_prints_the_ratio_and_fails_when_the_scores_differ(tmp_path, monkeypa
         said = capsys.readouterr().out
         assert "20.0 times without the start, 11.8 times with it" in said
         assert ("the same for all 24" in said) == (name == "same")
+        assert ("the same for all 6" in said) == (name == "same")
         assert ("different for student-003" in said) == (name == "other")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at on Linux only")
+def test_the_peak_counts_the_memory_of_processes_that_were_started(monkeypatch):
+    monkeypatch.setattr(bench, "LOOK", 0.01)
+    with bench.Peak() as plain:
+        pass
+    code = "x = bytearray(b'1' * 200_000_000); print('there', flush=True); input()"
+    with bench.Peak() as peak:
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        child.stdout.readline()
+        for _ in range(3):
+            seen = peak.looks
+            while peak.looks == seen:
+                pass
+        child.communicate(b"\n")
+    assert 190e6 < peak.bytes - plain.bytes < 450e6
 
 
 @pytest.mark.parametrize("words", [["none.ipynb"], []])
