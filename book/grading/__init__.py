@@ -9,7 +9,8 @@ The files, by what they do:
 
 - the command: `__main__`, `running` (one run of `grade`), `engine` (the grading process, as its
   parent sees it), `journal` (finished rows);
-- who handed in what: `submissions`, `archives`, `names`, `roster`, `late`;
+- who handed in what: `submissions`, `places` (what lies where), `owners` (whose it is by its name),
+  `archives`, `names`, `roster`, `belonging` (whose it is by the roster), `late`;
 - the trusted side: `server`, `judge` (the tests), `stages` (the student's cells), `reasons` (what a
   student is told), `remarks`, `limits`, `memory` and `groups`, `notebooks`, `prints`;
 - the student's side: `sandbox` starts it, `student` is it, `confine` confines it, `seen` watches;

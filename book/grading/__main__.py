@@ -18,8 +18,8 @@ from book.grading import (
     notebooks,
     platforms,
     release,
-    roster,
     running,
+    tables,
 )
 from book.grading.engine import EngineError
 
@@ -40,9 +40,10 @@ def main(words: list[str] | None = None) -> int:
     options = _parser().parse_args(words)
     try:
         result: int = options.run(options)
-    except (notebooks.NotebookError, roster.RosterError, platforms.PlatformError, hand.HandError,
+    except (notebooks.NotebookError, tables.TableError, platforms.PlatformError, hand.HandError,
             late.LateError, EngineError, journal.BusyError, OSError) as error:  # fmt: skip
-        print(f"error: {error}", file=sys.stderr)
+        for line in f"error: {error}".split("\n"):
+            running.printable(line, sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nStopped. Finished rows are kept; run the same command to go on.", file=sys.stderr)
@@ -183,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
 
     one = commands.add_parser(
         "stats",
-        help="what the class did: the hardest tests, the mistakes by name, a page to show",
+        help="what the class did: the hardest questions, mistakes by name, a page to show",
     )
     one.add_argument("record", type=Path, help="what `grade --json` wrote")
     one.add_argument("--page", type=Path, metavar="FILE", help="write a page with pictures")

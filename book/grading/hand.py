@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from book.grading import notebooks, roster
+from book.grading import notebooks, tables
 
 COLUMNS = ("id", "student", "cell", "max", "points", "reason", "rubric", "answer")
+NEEDED = ("id", "cell", "points")
 
 
 class HandError(ValueError):
@@ -48,38 +49,53 @@ def read(paths: Sequence[Path], work: notebooks.Assignment) -> Marks:
     Raises:
         HandError: if a column is missing, a cell is not the assignment's, points are not within
             its points, a test's are changed without a reason, or two lines disagree.
+        tables.TableError: if a file cannot be read, or is no table.
     """
     most = {c.grade_id: c.points for c in work.cells if c.kind in ("test", "manual")}
     tests = {c.grade_id for c in work.cells if c.kind == "test"}
     marks = Marks()
     for path in paths:
-        try:
-            head, lines = roster.table(roster.decoded(path.read_bytes()))
-        except OSError as error:
-            raise HandError(f"{path}: {error.strerror}") from None
-        lack = [name for name in ("id", "cell", "points") if name not in head]
-        if lack:
-            raise HandError(f"{path}: the first line has no column {', '.join(lack)}")
-        for number, cells in lines:
-            line = dict(zip(head, (cell.strip() for cell in cells), strict=False))
-            where = f"{path}, line {number}"
-            if not line.get("points"):
+        for where, line in _lines(tables.load(path)):
+            if not line["points"]:
                 continue
             cell, who = line["cell"], line["id"].removeprefix("'")
+            if not who:
+                raise HandError(f"{where}: points, and no id that says whose")
             if cell not in most:
                 raise HandError(f"{where}: there is no cell {cell!r}; there are {', '.join(most)}")
-            try:
-                points = float(line["points"].replace(",", "."))
-            except ValueError:
-                raise HandError(f"{where}: {line['points']!r} are no points") from None
+            points = tables.number(line["points"])
+            if points is None:
+                raise HandError(f"{where}: {line['points']!r} are no points")
             if not 0 <= points <= most[cell]:
                 raise HandError(f"{where}: {points:g} points; {cell!r} has {most[cell]:g}")
-            if cell in tests and not line.get("reason"):
+            if cell in tests and not line["reason"]:
                 raise HandError(f"{where}: points in the place of a test's need a reason")
-            mark = Mark(points, line.get("reason", ""))
+            mark = Mark(points, line["reason"])
             if marks.given.setdefault((who, cell), mark) != mark:
                 raise HandError(f"{where}: another line gives {who!r} other points for {cell!r}")
     return marks
+
+
+def _lines(table: tables.Table) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each line of a table of points, with where it stands."""
+    # A spreadsheet or a person may write `ID` or `Points `.
+    called = [tables.plain(cell) for cell in table.head]
+    if lack := [name for name in NEEDED if name not in called]:
+        raise HandError(f"{table.path}: the first line has no column {', '.join(lack)}")
+    if twice := [name for name in (*NEEDED, "reason") if called.count(name) > 1]:
+        raise HandError(f"{table.path}: more than one column {', '.join(twice)}")
+    for number, cells in table.lines:
+        where = f"{table.path}, line {number}"
+        if any(cell.strip() for cell in cells[len(called) :]):
+            raise HandError(f"{where}: more cells than columns; one with {table.separator!r} in it "
+                            "stands in quotation marks")  # fmt: skip
+        line = dict(zip(called, (cell.strip() for cell in cells), strict=False))
+        yield where, {name: line.get(name, "") for name in (*NEEDED, "reason")}
+
+
+def whole(work: notebooks.Assignment) -> float:
+    """The points of an assignment, those that a person gives included."""
+    return sum(c.points for c in work.cells if c.kind in ("test", "manual"))
 
 
 def merge(row: dict[str, Any], marks: Marks, work: notebooks.Assignment) -> None:

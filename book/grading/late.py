@@ -11,11 +11,11 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from book.grading import roster
+from book.grading import roster, tables
 from book.grading.submissions import Submission
 
 # What the column of the times is called, without case, spaces and signs.
@@ -25,6 +25,7 @@ FORMS = (
     "%A, %d %B %Y, %I:%M %p", "%A, %d %B %Y, %H:%M", "%d %B %Y, %I:%M %p", "%d %B %Y, %H:%M",
     "%b %d, %Y %I:%M %p", "%b %d, %Y, %I:%M %p", "%d.%m.%Y %H:%M", "%d.%m.%Y, %H:%M",
 )  # fmt: skip
+DAYS = ("%A, %d %B %Y", "%d %B %Y", "%b %d, %Y", "%d.%m.%Y")
 DAY = timedelta(days=1)
 
 
@@ -51,7 +52,33 @@ def moment(text: str, where: str = "") -> datetime:
             return datetime.strptime(plain, form)
         except ValueError:
             continue
+    if day := _day(plain):
+        return datetime.combine(day, time())
     raise LateError(f"{where}{text!r} is no time; write it as 2026-03-01 23:59")
+
+
+def deadline(text: str, where: str = "") -> datetime:
+    """As `moment`; of a day without a time it is the end of that day.
+
+    Raises:
+        LateError: if it is no time.
+    """
+    day = _day(" ".join(text.split()))
+    return datetime.combine(day, time(23, 59, 59)) if day else moment(text, where)
+
+
+def _day(text: str) -> date | None:
+    """The day that stands there without a time."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        pass
+    for form in DAYS:
+        try:
+            return datetime.strptime(text, form).date()
+        except ValueError:
+            continue
+    return None
 
 
 @dataclass
@@ -66,26 +93,38 @@ class Policy:
     cost: float = 0.0
     times: roster.Roster | None = None
     when: tuple[str, ...] = ()
+    # Deadlines of people's own, by id.
+    own: dict[str, datetime] = field(default_factory=dict)
+
+    def check(self, some: Iterable[Submission]) -> None:
+        """See to it that all times are known before the first submission is graded.
+
+        Raises:
+            LateError: if one of them cannot be read.
+        """
+        for one in some:
+            self.time(one)
 
     def time(self, one: Submission) -> datetime | None:
         """When it was handed in; None if nobody says."""
-        text = ""
+        text, where = "", f"{one.student}: "
         if self.times and (person := self.times.whose(one)):
-            text = self.when[person.line]
-        text = text or (one.sender.when if one.sender else "")
-        return moment(text, f"{one.student}: ") if text.strip(" -") else None
+            text, where = self.when[person.line], f"{self.times.path}, line {person.number}: "
+        if not text.strip(" -"):
+            text = one.sender.when if one.sender else ""
+        return moment(text, where) if text else None
 
-    def days(self, one: Submission, own: str = "") -> int | None:
-        """Days late, each that has begun; None if nobody says. `own` is the student's deadline."""
+    def days(self, one: Submission, who: str) -> int | None:
+        """Days late, each that has begun, of the student with the id `who`; None if unknown."""
         when = self.time(one)
         if when is None:
             return None
-        due = _aware(moment(own, f"{one.student}: ") if own else self.due, self.due)
+        due = _aware(self.own.get(who, self.due), self.due)
         return max(0, math.ceil((_aware(when, due) - due) / DAY))
 
-    def merge(self, row: dict[str, Any], one: Submission, own: str = "") -> None:
+    def merge(self, row: dict[str, Any], one: Submission) -> None:
         """Put the lateness into a row whose points are known."""
-        days = self.days(one, own)
+        days = self.days(one, row["id"])
         if days is None:
             if row["late"]:
                 row["remarks"].append("how late it came is not known: nothing was taken off")
@@ -122,29 +161,35 @@ def _aware(when: datetime, like: datetime) -> datetime:
 
 def policy(
     due: str, *, budget: int, cost: float, times: Path | None, before: Sequence[Path],
-    assignment: str,
+    assignment: str, people: roster.Roster | None = None,
 ) -> Policy:  # fmt: skip
-    """What `grade`'s options say about lateness.
+    """What `grade`'s options and the roster say about lateness.
 
     Raises:
         LateError: if one of them cannot be used.
-        roster.RosterError: if the table of times names nobody.
+        tables.TableError: if the table of times cannot be read, or names nobody.
     """
-    found = Policy(moment(due, "--due: "), budget, _used(before, assignment), cost)
+    if not 0 <= cost <= 100:
+        raise LateError(f"--late-cost: {cost:g} is no share from 0 to 100 percent")
+    if budget < 0:
+        raise LateError(f"--late-days: {budget} are no days")
+    found = Policy(deadline(due, "--due: "), budget, _used(before, assignment), cost)
+    for person in people.people if people else ():
+        if person.due:
+            where = f"{people.path}, line {person.number}: " if people else ""
+            found.own[person.id] = deadline(person.due, where)
     if times:
-        try:
-            text = roster.decoded(times.read_bytes())
-        except OSError as error:
-            raise LateError(f"{times}: {error.strerror}") from None
-        head, lines = roster.table(text)
-        places = [n for n, cell in enumerate(head) if roster.plain(cell) in COLUMNS]
+        table = tables.load(times)
+        places = [n for n, cell in enumerate(table.head) if tables.plain(cell) in COLUMNS]
         if not places:
             raise LateError(
                 f"{times}: no column says when something was handed in, such as `submitted`; "
-                f"there are {', '.join(head)}"
+                f"there are {', '.join(table.head)}"
             )
-        found.times = roster.parse(text, str(times))
-        found.when = tuple(line[places[0]] if places[0] < len(line) else "" for _, line in lines)
+        found.times = roster.of(table)
+        found.when = tuple(
+            line[places[0]] if places[0] < len(line) else "" for _, line in table.lines
+        )
     return found
 
 

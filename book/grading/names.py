@@ -6,8 +6,9 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 
@@ -33,9 +34,17 @@ def of_file(name: str) -> str:
     return name if name.isascii() else readable(os.fsencode(name), "latin-1")
 
 
+# What would steer a terminal, end a line, or turn the direction of what follows.
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
 def escaped(name: str) -> str:
-    """A name of which no two are alike: bytes that are no text are written as numbers."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    """A name as it may be printed, of which no two are alike.
+
+    Bytes that are no text, and characters that a terminal would obey, are written as numbers.
+    """
+    text = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    return _STEERING.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 # ---- names that a learning platform gives to what it lets a teacher download
@@ -64,14 +73,17 @@ _CANVAS = re.compile(
 _MOODLE = re.compile(
     r"(?P<name>.+?)_(?P<key>\d+)_assignsubmission_(?:file|onlinetext)(?:_(?P<title>.*))?", re.S
 )
+# What the student chose comes last: the first place that fits is the platform's.
 _BLACKBOARD = re.compile(
-    r"(?P<assignment>.+)_(?P<key>[^_]+)_attempt_(?P<when>\d{4}(?:-\d\d){5})(?:_(?P<title>.+)|\.txt)",
+    r"(?P<before>.+?_(?P<key>[^_]+))_attempt_(?P<when>\d{4}(?:-\d\d){5})(?:_(?P<title>.+)|\.txt)",
     re.S,
 )
 _BRIGHTSPACE = re.compile(r"(?P<key>\d+)-\d+ - (?P<name>.+?) - (?P<when>.+\d{4}.*)", re.S)
 _PATTERNS = {
     "Moodle": _MOODLE, "Blackboard": _BLACKBOARD, "Brightspace": _BRIGHTSPACE, "Canvas": _CANVAS,
 }  # fmt: skip
+# No file system has longer ones, and an archive may, to make whoever looks at them slow.
+LONGEST = 255
 # A name of this platform's may be one that a student chose: two of them are needed.
 VAGUE = "Canvas"
 
@@ -84,6 +96,8 @@ def sender(name: str) -> Sender | None:
     (`hw_jdoe_attempt_2026-03-01-12-30-00_hw.ipynb`) and Brightspace
     (`123-456 - Jane Doe - Mar 1, 2026 1230 PM`).
     """
+    if len(name) > LONGEST:
+        return None
     for platform, pattern in _PATTERNS.items():
         if (found := pattern.fullmatch(name)) is None:
             continue
@@ -107,6 +121,51 @@ def _when(text: str) -> str:
     return ""
 
 
+def logins(
+    senders: dict[str, Sender | None], known: Callable[[str], bool], assignment: str
+) -> dict[str, Sender | None]:
+    """Senders with Blackboard's logins whole, which may have a `_` in them.
+
+    Their files begin with the same words, the assignment's: what is left is the login. Of several
+    places where these words may end, the one counts after which most logins are `known`, or before
+    which the assignment's own name stands, or else the last.
+    """
+    before = {name: found["before"] for name, sender in senders.items()
+              if sender and (found := _BLACKBOARD.fullmatch(sender.given))}  # fmt: skip
+    if not before:
+        return senders
+    texts = set(before.values())
+    first = min(texts, key=len)
+    ends = [n + 1 for n, letter in enumerate(first[:-1]) if letter == "_"]
+    # A few are enough, and a student's archive may have thousands of such names.
+    ends = [n for n in ends[-6:] if all(text.startswith(first[:n]) for text in texts)]
+
+    def fits(end: int) -> tuple[int, bool, int]:
+        of_list = sum(known(text[end:]) for text in texts)
+        return of_list, _words(first[:end]) == _words(assignment), end
+
+    if ends and (len(texts) > 1 or fits(max(ends, key=fits))[:2] != (0, False)):
+        end = max(ends, key=fits)
+        login = {text: text[end:] for text in texts}
+    else:
+        # Of one student, or of several assignments: the last word, if it is no other one's too.
+        login = {text: _known_end(text, known) for text in texts}
+        count = Counter(login.values())
+        login = {text: text if count[key] > 1 else key for text, key in login.items()}
+    return {
+        name: replace(sender, name=login[before[name]], key=login[before[name]])
+        if sender and name in before else sender
+        for name, sender in senders.items()
+    }  # fmt: skip
+
+
+def _known_end(text: str, known: Callable[[str], bool]) -> str:
+    """What is `known` of the end of a text, or its last word."""
+    words = text.split("_")
+    ends = ["_".join(words[n:]) for n in range(max(1, len(words) - 6), len(words))]
+    return next((end for end in ends if known(end)), words[-1])
+
+
 # ---- the file that an assignment asks for
 
 
@@ -116,6 +175,8 @@ _COPIES = re.compile(r"[-_ ]*(?:\(\d+\)|copy ?\d*|\d+|final|v\d+)$", re.I)
 def asked_for(file: str, assignment: str) -> bool:
     """Whether a file has the assignment's name, as it is or as the copy of a copy."""
     stem = file.rsplit(".", 1)[0]
+    if len(stem) > LONGEST:
+        return False
     for _ in range(4):
         if _words(stem) == _words(assignment):
             return True

@@ -12,8 +12,6 @@ grading worksheet the comment too), so that it is taken back whatever else is in
 
 from __future__ import annotations
 
-import codecs
-import csv
 import io
 import re
 import zipfile
@@ -22,10 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from book.grading import feedback, late, names, roster
-from book.grading.submissions import Submission
+from book.grading import feedback, late, names, roster, tables
 
-_MAXIMUM = re.compile(r"(?:Total Pts: |MaxPoints:)([\d.]+)")
+_MAXIMUM = re.compile(r"(?:Total Pts: |MaxPoints:)([\d.,]+)")
 # What a platform writes after the name of an assignment.
 _TAIL = re.compile(r" \(\d+\)$| \[Total Pts.*$| Points Grade.*$| \(Real\)$", re.S)
 
@@ -50,56 +47,81 @@ def fill(
     """The gradebook `export` with the points of `rows`, a record of `grade`.
 
     Points are entered for what was graded and counts. What was not handed in or could not be read
-    is left as it is.
+    is left as it is, and so is what waits for points by hand, and a line that two rows are of.
 
     Raises:
-        PlatformError: if the column is not found, or has another maximum and `scale` is false.
-        roster.RosterError: if the table is no gradebook.
+        PlatformError: if the column is not found, or has another maximum and `scale` is false, or
+            none that `scale` could go by.
+        tables.TableError: if the table is no gradebook.
     """
     rows = [row for row in rows if row.get("counts", True)]
     if not rows:
         raise PlatformError("there is no row in the record")
-    text = roster.decoded(export)
-    head, lines = roster.table(text)
-    people = roster.parse(text, "the gradebook")
+    table = tables.read(export, "the gradebook")
+    people = roster.of(table)
+    head, lines = table.head, [line for _, line in table.lines]
     place = _column(head, column, rows[0]["assignment"])
-    table = [line for _, line in lines]
-    whole = _maximum(head, place, table)
-    most = float(rows[0]["max"])
-    if whole is not None and whole != most and not scale:
-        raise PlatformError(
-            f"the column {head[place]!r} has {whole:g} points, the assignment {most:g}: change the "
-            "one or the other, or say --scale"
-        )
-    factor = whole / most if whole is not None and scale and most else 1.0
-    comment = head.index("Feedback comments") if "Feedback comments" in head else None
+    whole = _maximum(head, place, lines)
     filled = Filled(b"")
+    entered: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
-        person = _whose(row, people)
-        if person is None:
-            filled.left.append(f"{row['student']}: not in the gradebook")
+        fit = _whose(row, people)
+        if (person := fit.person) is None:
+            why = "fits several lines of" if fit.people else "not in"
+            filled.left.append(f"{row['student']}: {why} the gradebook")
         elif row["status"] != "graded" and not any(t.get("by_hand") for t in row["tests"]):
             filled.left.append(f"{row['student']}: {row['status']}")
         else:
-            line = table[person.line]
-            line += [""] * (len(head) - len(line))
-            line[place] = f"{round(row['score'] * factor, 4):g}"
-            if comment is not None:
-                line[comment] = _comment(row)
-            filled.count += 1
-    out = io.StringIO()
-    separator = roster.separator(text)
-    writer = csv.writer(out, delimiter=separator, lineterminator="\r\n")
-    writer.writerows([roster.first_line(text), *table])
-    filled.data = _encoded(out.getvalue(), export)
+            entered.setdefault(person.line, []).append(row)
+    comment = head.index("Feedback comments") if "Feedback comments" in head else None
+    for number, some in entered.items():
+        row, line = some[0], lines[number]
+        if len(some) > 1:
+            # Nobody but the teacher knows which of them is the student's.
+            together = ", ".join(r["student"] for r in some)
+            filled.left.append(f"{together}: of one line of the gradebook, line "
+                               f"{table.lines[number][0]}; none is entered")  # fmt: skip
+            continue
+        if open_ := row.get("by_hand"):
+            filled.left.append(f"{row['student']}: waits for points by hand: {', '.join(open_)}")
+            continue
+        line += [""] * (len(head) - len(line))
+        line[place] = _points(row, whole, scale=scale, column=head[place])
+        if comment is not None:
+            line[comment] = _comment(row)
+        filled.count += 1
+    filled.data = tables.encoded(table.text(), export)
     return filled
 
 
-def _whose(row: dict[str, Any], people: roster.Roster) -> roster.Person | None:
-    """The line of a student; the id that `grade` found with a roster comes first."""
+def _points(row: dict[str, Any], whole: str, *, scale: bool, column: str) -> str:
+    """The points of a row, as they are written in a column with the maximum `whole`."""
+    points, own = float(row["score"]), float(row.get("whole", row["max"]))
+    most = tables.number(whole)
+    if most is None and (whole or scale):
+        says = f"says {whole!r}" if whole else "does not say"
+        raise PlatformError(f"the gradebook {says} where the maximum of {column!r} should stand")
+    # Rows of one record may have different maxima: each was graded with the source of its time.
+    if most is not None and most != own:
+        if not scale:
+            raise PlatformError(
+                f"the column {column!r} has {most:g} points, the assignment {own:g}: change the "
+                "one or the other, or say --scale"
+            )
+        points *= most / own if own else 1.0
+    told = f"{round(points, 4):.10g}"
+    return told.replace(".", ",") if "," in whole else told
+
+
+def _whose(row: dict[str, Any], people: roster.Roster) -> roster.Fit:
+    """Whose line is a student's; the id that `grade` found with a roster comes first."""
     sender = names.Sender(**row["sender"]) if row.get("sender") else None
-    by_id = people.whose(Submission(row.get("id", row["student"]), Path()))
-    return by_id or people.whose(Submission(row["student"], Path(), sender=sender))
+    by_id = people.fit(row.get("id", row["student"]))
+    by_name = people.fit(row["student"], sender)
+    if not (by_id.person and by_name.person):
+        return by_id if by_id.person else by_name
+    # A school's id may be by chance a platform's number of another one.
+    return roster.Fit(tuple(dict.fromkeys([by_id.person, by_name.person])))
 
 
 def _column(head: list[str], column: str, assignment: str) -> int:
@@ -120,32 +142,21 @@ def _column(head: list[str], column: str, assignment: str) -> int:
     return found[0]
 
 
-def _maximum(head: list[str], place: int, table: list[list[str]]) -> float | None:
+def _maximum(head: list[str], place: int, lines: list[list[str]]) -> str:
+    """What the gradebook says of the column's maximum; nothing if it says none."""
     texts = [found[1]] if (found := _MAXIMUM.search(head[place])) else []
     if "Maximum Grade" in head:
         n = head.index("Maximum Grade")
-        texts += [line[n] for line in table if n < len(line)]
-    texts += [line[place] for line in table
+        texts += [line[n] for line in lines if n < len(line)]
+    texts += [line[place] for line in lines
               if line and line[0].strip() == "Points Possible" and place < len(line)]  # fmt: skip
-    for text in texts:
-        try:
-            return float(text)
-        except ValueError:
-            continue
-    return None
+    return next((text.strip() for text in texts if text.strip()), "")
 
 
 def _comment(row: dict[str, Any]) -> str:
     told = [f"{t['id']}: {feedback.public(t['reason'])}" for t in row["tests"] if t["reason"]]
     late_ = [f"{late.told(row)}."] if row.get("days_late") and "deduction" in row else []
     return "\n".join([f"{row['score']:g} of {row['max']:g} points.", *late_, *told])
-
-
-def _encoded(text: str, like: bytes) -> bytes:
-    if like.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return text.encode("utf-16")
-    mark = codecs.BOM_UTF8 if like.startswith(codecs.BOM_UTF8) else b""
-    return mark + text.encode()
 
 
 # ---- pages

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from book.grading import (
+    before,
     feedback,
     hand,
     journal,
@@ -20,8 +21,10 @@ from book.grading import (
     notebooks,
     prints,
     roster,
+    stats,
     submissions,
 )
+from book.grading.belonging import Belonging
 from book.grading.engine import Engine
 from book.grading.submissions import Submission
 
@@ -39,13 +42,18 @@ class Run:
         self.work, self.everything, self.people, self.options = work, everything, people, options
         self.rows: dict[Submission, dict[str, Any]] = {}
         self.began = time.monotonic()
-        self.whose = {s: people.whose(s) if people else None for s in everything}
-        self.names = {s: p.name if (p := self.whose[s]) else s.student for s in everything}
-        self.alike = _look_alikes(self.names, self.whose)
+        self.belonging = Belonging(everything, people)
+        self.whose, self.names = self.belonging.whose, self.belonging.names
         self.marks = hand.read(options.hand, work)
-        self.lateness = _lateness(options, work)
+        self.lateness = _lateness(options, work, people)
+        if self.lateness:
+            self.lateness.check(everything)
         # What the last run said, to say what is different now.
-        self.before = _record(options.json)
+        self.before = before.Before(options.json, work.name)
+        # Whose rows this run makes, and with --only those that stay.
+        self.mine = everything
+        self.kept: before.Kept | None = None
+        self.questions = stats.questions(work)
         self.prints: dict[Submission, dict[str, list[int]]] = {}
         self.pages = self._pages()
         self._written = 0.0
@@ -54,19 +62,22 @@ class Run:
         """The name of each page, known before the first is written."""
         if not self.options.feedback:
             return {}
-        rows = [{"student": self.names[s], "file": s.label, "assignment": self.work.name}
+        rows = [{"student": self.belonging.page(s), "file": s.label, "assignment": self.work.name}
                 for s in self.everything]  # fmt: skip
         feedback.name_pages(rows, self.options.feedback)
         return {s: row["page"] for s, row in zip(self.everything, rows, strict=True)}
 
     def add(self, one: Submission, row: dict[str, Any]) -> dict[str, Any]:
         """Take a finished row; it is given back with whose it is."""
+        self.rows[one] = self._full(one, row)
+        self.prints[one] = self.rows[one].pop("prints", {})
+        return self.rows[one]
+
+    def _full(self, one: Submission, row: dict[str, Any]) -> dict[str, Any]:
+        """The engine's row with whose it is, the points by hand and the lateness."""
         person = self.whose[one]
-        remarks = [*one.remarks]
-        if self.people and person is None:
-            remarks.append("not in the roster")
-        remarks += self.alike.get(one, [])
-        self.rows[one] = {
+        remarks = [*one.remarks, *self.belonging.remarks(one)]
+        full = {
             **row,
             "student": self.names[one],
             "id": self.id(one),
@@ -79,11 +90,18 @@ class Run:
             "sender": one.sender.__dict__ if one.sender else None,
             "remarks": [*remarks, *row["remarks"]],
         }
-        hand.merge(self.rows[one], self.marks, self.work)
+        hand.merge(full, self.marks, self.work)
         if self.lateness:
-            self.lateness.merge(self.rows[one], one, person.due if person else "")
-        self.prints[one] = self.rows[one].pop("prints", {})
-        return self.rows[one]
+            self.lateness.merge(full, one)
+        return self._counted(full)
+
+    def _counted(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with what is needed to count it: of which questions its tests are, and of what.
+
+        `max` is the maximum of what has points; what waits for points by hand is in `whole` alone.
+        """
+        tests = [{**t, "question": self.questions.get(t["id"], t["id"])} for t in row["tests"]]
+        return {**row, "tests": tests, "whole": hand.whole(self.work)}
 
     def id(self, one: Submission) -> str:
         """What identifies the student: the roster's, or the name as it was handed in."""
@@ -100,26 +118,40 @@ class Run:
             for one in several:
                 self.rows[one]["counts"] = one is best
         rows = list(self.rows.values())
-        if self.people and len(self.rows) == len(self.everything):
+        if self.kept:
+            rows = self._with_kept(self.kept)
+        if self.people and (self.kept or len(self.rows) == len(self.mine)):
             seen = [p for p in self.whose.values() if p]
-            rows += [self._missing(p) for p in self.people.missing(seen)]
+            there = {row["id"] for row in rows}
+            rows += [self._missing(p) for p in self.people.missing(seen) if p.id not in there]
         return rows
+
+    def _with_kept(self, kept: before.Kept) -> list[dict[str, Any]]:
+        """The rows of this run and those that stay; of whom not all is graded yet, the old ones."""
+        open_ = {self.id(s) for s in kept.anew if s not in self.rows}
+        waiting = {who for who in open_ if kept.until[who]}
+        return [
+            *(row for row in self.rows.values() if row["id"] not in waiting),
+            *(row for who in sorted(waiting) for row in kept.until[who]),
+            *kept.rows,
+        ]
 
     def _counts(self, one: Submission) -> tuple[Any, ...]:
         row = self.rows[one]
         readable = row["status"] != "unreadable"
         if self.options.which == "best":
-            return readable, row["score"], one.time, one.label
-        named = names.asked_for(one.file, self.work.name)
-        return readable, named and self.options.which == "name", one.time, one.label
+            return readable, not one.apart, row["score"], one.time, one.label
+        named = names.asked_for(one.file, self.work.name) and self.options.which == "name"
+        return readable, not one.apart, named, one.time, one.label
 
     def _missing(self, person: roster.Person) -> dict[str, Any]:
         why = "nothing was handed in"
         row = {
-            "student": person.name, "id": person.id, "email": person.email,
+            "student": self.belonging.called(person), "id": person.id, "email": person.email,
             "section": person.section, "file": "", "assignment": self.work.name,
             "status": "missing", "score": 0.0, "max": self.work.maximum, "reason": why,
-            "cells": [], "remarks": [], "cut": 0, "seconds": 0.0, "counts": True,
+            "cells": [], "cut": 0, "seconds": 0.0, "counts": True,
+            "remarks": self.belonging.perhaps(person),
             "by_hand": [c.grade_id for c in self.work.cells if c.kind == "manual"],
             "late": False, "page": "", "sender": None,
             "tests": [{"id": c.grade_id, "score": 0.0, "max": c.points, "passed": False,
@@ -128,7 +160,49 @@ class Run:
         }  # fmt: skip
         # Somebody may have handed in on paper.
         hand.merge(row, self.marks, self.work)
-        return row
+        return self._counted(row)
+
+    def keep(
+        self, last: Callable[[Submission], dict[str, Any] | None], *, journal: bool
+    ) -> None:  # fmt: skip
+        """Take the rows of all whom --only does not name from the run before.
+
+        `last` is what the journal has of a submission.
+
+        Raises:
+            notebooks.NotebookError: if somebody's row would be lost.
+        """
+        only = set(self.options.only)
+        anew = [s for s in self.everything if only & {s.student, self.names[s], self.id(s)}]
+        ids = {s: self.id(s) for s in self.everything}
+        kept = before.keep(self.everything, anew, ids, self.before, last, journal=journal)
+        for one in anew:
+            if not kept.until[ids[one]] and (row := last(one)):
+                kept.until[ids[one]].append(self._full(one, {**row, "prints": {}}))
+        people = [p.id for p in self.people.people] if self.people else []
+        there = [*people, *ids.values(), *(row["id"] for row in kept.rows)]
+        before.check_table(self.options.csv, there, self.work.name)
+        self._keep_pages(kept)
+        # Who is alike is seen among all.
+        for one in kept.of:
+            if row := last(one):
+                self.prints[one] = row.get("prints", {})
+        self.kept, self.mine = kept, [*anew, *kept.known]
+
+    def _keep_pages(self, kept: before.Kept) -> None:
+        """Give nobody the page of somebody who is not in this run."""
+        if not self.options.feedback:
+            return
+        for one, row in kept.of.items():
+            row["page"] = row.get("page") or self.pages[one]
+        taken = {row.get("page", "").casefold() for row in kept.rows}
+        for one in kept.anew:
+            mine = [r.get("page") for r in kept.until[self.id(one)] if r["file"] == one.label]
+            if mine and mine[0]:
+                self.pages[one] = mine[0]
+            elif self.pages[one].casefold() in taken:
+                called = f"{self.names[one]} ({one.label})"
+                self.pages[one] = f"{names.page_names([called])[called]}.html"
 
     # -- files
 
@@ -149,11 +223,13 @@ class Run:
         """Say in the table and the record, not on a page, whose answers are alike."""
         given = {c.grade_id: prints.prints(c.source) for c in self.work.cells
                  if c.kind == "solution"}  # fmt: skip
-        by_id = {self.rows[s]["id"]: some for s, some in self.prints.items()
-                 if self.rows[s]["counts"]}  # fmt: skip
+        rows = self.rows | self.kept.of if self.kept else self.rows
+        by_id = {rows[s]["id"]: some for s, some in self.prints.items() if rows[s]["counts"]}
         found = prints.alike(by_id, given)
-        called = {self.rows[s]["id"]: self.names[s] for s in self.rows}
-        for row in self.rows.values():
+        called = {row["id"]: row["student"] for row in rows.values()}
+        for one, row in rows.items():
+            if one not in self.prints:
+                continue  # a row that stays, and of which no more is known
             others = found.get(row["id"], {}) if row["counts"] else {}
             row["alike"] = [f"{called[who]}: {', '.join(cells)}"
                             for who, cells in sorted(others.items())]  # fmt: skip
@@ -162,7 +238,7 @@ class Run:
         """Write everything; only a whole run removes the pages of students who are gone."""
         o, rows = self.options, self.finished()
         self.compare()
-        if len(self.rows) == len(self.everything):
+        if len(self.rows) == len(self.mine):
             feedback.write_all(rows, table=o.csv, record=o.json, pages=o.feedback)
             return
         if o.feedback:
@@ -170,48 +246,46 @@ class Run:
                 feedback.write_page(row, o.feedback)
         feedback.write_all(rows, table=o.csv, record=o.json, pages=None)
 
-    def changes(self, rows: list[dict[str, Any]]) -> list[str]:
-        """What is different from the record of the last run, old against new."""
-        old = {(r["id"], r["file"]): r for r in self.before}
-        found = []
-        for row in rows:
-            then = old.get((row["id"], row["file"]))
-            if then is None or then["score"] == row["score"]:
-                continue
-            points = {t["id"]: t["score"] for t in then["tests"]}
-            tests = [f"{t['id']}: {points.get(t['id'], 0):g} -> {t['score']:g}"
-                     for t in row["tests"] if points.get(t["id"], 0) != t["score"]]  # fmt: skip
-            if then.get("deduction", 0) != row.get("deduction", 0):
-                tests.append(f"late: -{then.get('deduction', 0):g} -> -{row.get('deduction', 0):g}")
-            found.append(f"changed: {row['student']}: {then['score']:g} -> {row['score']:g} "
-                         f"({', '.join(tests)})")  # fmt: skip
-        return found
-
     # -- words
 
     def warn(self) -> None:
         """Say what a teacher should know before the first row."""
         told = list(self.work.warnings)
-        together = {tuple(sorted({self.names[one], *words})) for one, words in self.alike.items()}
-        for group in names.alike(self.names.values()):
-            if any(set(group) & set(words) for words in together):
-                told.append(f"names that look alike: {', '.join(map(names.escaped, group))}")
-        if self.people:
-            unknown = sorted({s.student for s, person in self.whose.items() if not person})
-            if unknown:
-                told.append(f"not in the roster: {', '.join(map(names.escaped, unknown))}")
+        told += self.belonging.warnings()
         people = [p.id for p in self.people.people] if self.people else []
-        mine = map(self.id, self.everything)
+        mine = [self.id(s) for s in self.everything]
+        if self.options.only:
+            mine += [row["id"] for row in self.before.rows]
         if nobody := self.marks.unknown([*people, *mine]):
             told.append(f"points by hand for nobody's id: {', '.join(map(names.escaped, nobody))}")
         for text in told:
-            print(f"warning: {text}", file=sys.stderr)
+            printable(f"warning: {text}", sys.stderr)
+
+    def warn_of_the_record(self) -> None:
+        """Say what the record of the run before has, and this one will not have."""
+        told = {}
+        ids = {self.id(s) for s in self.mine}
+        if self.kept:
+            told["the file may be another by now, but --only does not name"] = self.kept.changed
+            told["points by hand are not entered, since --only does not name the student"] = (
+                self.kept.unheard(self.marks)
+            )
+        else:
+            ids |= {row["id"] for row in self.before.rows}
+        told["points by hand that the record has are not given again (--hand)"] = (
+            self.before.without(self.marks, ids)
+        )
+        for what, some in told.items():
+            if some:
+                more = f" and {len(some) - 10} more" if len(some) > 10 else ""
+                listed = ", ".join(names.escaped(s) for s in some[:10])
+                printable(f"warning: {what}: {listed}{more}", sys.stderr)
 
     def progress(self, row: dict[str, Any]) -> None:
         """Say that a row is finished."""
         why = f"  {row['reason'].splitlines()[0][:90]}" if row["reason"] else ""
         printable(
-            f"[{len(self.rows)}/{len(self.everything)}] {row['student']}: "
+            f"[{len(self.rows)}/{len(self.mine)}] {row['student']}: "
             f"{row['score']:g}/{row['max']:g} ({row['seconds']:.1f} s){why}"
         )
 
@@ -220,7 +294,7 @@ class Run:
         rows = self.finished()
         odd = {s: [r for r in rows if r["status"] == s] for s in ("unreadable", "error", "missing")}
         seconds = time.monotonic() - self.began
-        told = f"{len(self.rows)} of {len(self.everything)} graded in {seconds:.1f} s."
+        told = f"{len(self.rows)} of {len(self.mine)} graded in {seconds:.1f} s."
         if odd["unreadable"]:
             told += f" {len(odd['unreadable'])} could not be read."
         if odd["error"]:
@@ -237,7 +311,7 @@ class Run:
         if like := [r["student"] for r in rows if r.get("alike")]:
             printable(f"Answers much alike, a hint and no verdict: {', '.join(like)}; see the "
                       "table's column `alike`.")  # fmt: skip
-        for line in self.changes(rows):
+        for line in self.before.changes(rows):
             printable(line)
         remarked = sum(bool(r["remarks"]) for r in rows)
         if remarked:
@@ -247,35 +321,11 @@ class Run:
                 print(f"wrote {path}")
 
 
-def printable(text: str) -> None:
+def printable(text: str, file: TextIO | None = None) -> None:
     """Print a line; what a student wrote must not steer the terminal."""
-    coding = sys.stdout.encoding or "utf-8"
+    coding = (file or sys.stdout).encoding or "utf-8"
     text = text.encode(coding, "replace").decode(coding, "replace")
-    print("".join(c if c.isprintable() else "?" for c in text), flush=True)
-
-
-def _record(path: Path | None) -> list[dict[str, Any]]:
-    """The rows of an earlier run's record; none if there is none."""
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8")) if path else []
-        return [r for r in rows if {"id", "file", "score", "tests"} <= r.keys()]
-    except (OSError, ValueError, AttributeError, TypeError):
-        return []
-
-
-def _look_alikes(
-    called: dict[Submission, str], whose: dict[Submission, roster.Person | None]
-) -> dict[Submission, list[str]]:
-    """A remark for each submission whose student could be taken for another one."""
-    # People of the roster have ids, which tell them apart.
-    loose = {one: name for one, name in called.items() if whose[one] is None}
-    found: dict[Submission, list[str]] = {}
-    for group in names.alike(called.values()):
-        for one, name in loose.items():
-            if name in group:
-                others = ", ".join(names.escaped(n) for n in group if n != name)
-                found[one] = [f"the name looks like another one's: {others}"]
-    return found
+    print("".join(c if c.isprintable() else "?" for c in text), flush=True, file=file)
 
 
 def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
@@ -283,7 +333,7 @@ def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
     source = notebooks.only(options.source)
     work = notebooks.assignment(source)
     people = roster.read(options.roster) if options.roster else None
-    everything = submissions.find(options.submissions, work.name, options.which)
+    everything = submissions.find(options.submissions, work.name, options.which, people)
     o = options
     mine = (o.roster, o.times, o.csv, o.json, o.hand_sheet, *o.hand, *o.late_before)
     own = {p.resolve() for p in mine if p}
@@ -309,14 +359,16 @@ def run(options: argparse.Namespace, mode: str, limits: dict[str, Any]) -> int:
         return _grade(one, source, kept, mode, limits)
 
 
-def _lateness(options: argparse.Namespace, work: notebooks.Assignment) -> late.Policy | None:
+def _lateness(
+    options: argparse.Namespace, work: notebooks.Assignment, people: roster.Roster | None
+) -> late.Policy | None:
     if not options.due:
         if options.times or options.late_days or options.late_cost or options.late_before:
             raise late.LateError("late days need a deadline: --due '2026-03-01 23:59'")
         return None
     return late.policy(
         options.due, budget=options.late_days, cost=options.late_cost, times=options.times,
-        before=options.late_before, assignment=work.name,
+        before=options.late_before, assignment=work.name, people=people,
     )  # fmt: skip
 
 
@@ -325,8 +377,8 @@ def _check_only(
 ) -> None:
     known = {s.student for s in everything}
     for one in everything:
-        if person := people.whose(one) if people else None:
-            known |= {person.id, person.name}
+        if people and (person := people.whose(one)):
+            known |= {person.id, people.called(person)}
     if lost := sorted(set(only) - known):
         raise notebooks.NotebookError(f"--only: nobody of that name: {', '.join(lost)}")
 
@@ -342,21 +394,26 @@ def _grade(
     # Not the path, which may be typed in another way or be another one's by now.
     keys = {s: f"{base}:{s.student}:{submissions.digest(s)}" for s in run.everything}
     left = []
-    for one in run.everything:
-        known = kept.rows.get(keys[one]) if kept and not run.options.afresh else None
-        if run.options.only:
-            known = None
-            if not {one.student, run.names[one], run.id(one)} & set(run.options.only):
-                # As it was, even if the source is another one by now.
-                known = kept.last(keys[one].removeprefix(base)) if kept else None
-                if known is None:
-                    continue
+    if run.options.only:
+        # As it was, even if the source is another one by now.
+        run.keep(
+            lambda one: kept.last(keys[one].removeprefix(base)) if kept else None,
+            journal=bool(kept and kept.rows),
+        )
+    run.warn_of_the_record()
+    for one in run.mine:
+        if run.kept:
+            known = run.kept.known.get(one)
+        else:
+            known = kept.rows.get(keys[one]) if kept and not run.options.afresh else None
         # A fault of the machine is not kept against the student.
         if known and known["status"] != "error":
             run.add(one, known)
         else:
             left.append(one)
-    if run.rows:
+    if run.kept:
+        print(f"{len(run.rows) + len(run.kept.rows)} rows stay as they are.")
+    elif run.rows:
         print(f"{len(run.rows)} were finished before.")
     try:
         if left:

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from book.grading import feedback
+from book.grading import feedback, notebooks
 
 BINS = 10
+# Of a bar of all points.
+WIDTH = 240
 
 
 @dataclass(frozen=True)
 class Test:
-    """One test: means and spreads as shares of its points, from 0 to 1."""
+    """A test, or a question with all its tests: means and spreads as shares of its points."""
 
     id: str
     points: float
@@ -28,6 +30,8 @@ class Test:
     spread: float
     # The share of the class that has all of its points.
     full: float
+    # Of how many, if it is a cell for which not everybody has points by hand yet.
+    count: int
 
 
 @dataclass
@@ -39,6 +43,9 @@ class Stats:
     scores: list[float]
     counts: dict[str, int]
     tests: list[Test] = field(default_factory=list)
+    questions: list[Test] = field(default_factory=list)
+    # Cells without points by hand yet, with of how many; they are in no sum of anybody's.
+    waiting: dict[str, int] = field(default_factory=dict)
     # Test and named mistake, with how many made it; the most frequent first.
     mistakes: list[tuple[str, str, int]] = field(default_factory=list)
 
@@ -60,6 +67,25 @@ class Stats:
         return bins
 
 
+def questions(work: notebooks.Assignment) -> dict[str, str]:
+    """Of which question each test is.
+
+    The tests of a question follow its solution and begin with its name: `softmax-values` and
+    `softmax-corners` are of `softmax`. Any other test, and what a person reads, is a question of
+    its own.
+    """
+    found: dict[str, str] = {}
+    asked = ""
+    for cell in work.cells:
+        if cell.kind == "solution":
+            asked = cell.grade_id
+        elif cell.kind in ("test", "manual"):
+            # What a person reads may be without points yet when the tests have theirs.
+            one = cell.kind == "test" and asked and cell.grade_id.startswith(f"{asked}-")
+            found[cell.grade_id] = asked if one else cell.grade_id
+    return found
+
+
 def of(rows: Sequence[dict[str, Any]]) -> Stats:
     """The numbers of these rows.
 
@@ -74,24 +100,27 @@ def of(rows: Sequence[dict[str, Any]]) -> Stats:
         raise ValueError(f"the record is of several assignments: {', '.join(sorted(names))}")
     counts = Counter(row["status"] for row in rows)
     counts["late"] = sum(bool(row.get("late")) for row in rows)
-    result = Stats(graded[0]["assignment"], float(graded[0]["max"]),
-                   [float(row["score"] + row.get("deduction", 0)) for row in graded],
-                   dict(counts))  # fmt: skip
-    shares: dict[str, list[float]] = {}
-    points: dict[str, float] = {}
+    waiting = Counter(cell for row in graded for cell in row["by_hand"])
+    # Of all the same cells are counted, or the sums could not be compared.
+    sums = [_sums([t for t in row["tests"] if t["id"] in waiting], row) for row in graded]
+    most = Counter(whole for _, whole in sums).most_common(1)[0][0]
+    # Who was graded with a source of another maximum has the same share of this one.
+    result = Stats(graded[0]["assignment"], most,
+                   [points * most / whole if whole not in (0, most) else points
+                    for points, whole in sums], dict(counts), waiting=dict(waiting))  # fmt: skip
+    by_test: dict[str, list[list[dict[str, Any]]]] = {}
+    by_question: dict[str, list[list[dict[str, Any]]]] = {}
     made: Counter[tuple[str, str]] = Counter()
     for row in graded:
+        asked: dict[str, list[dict[str, Any]]] = {}
         for test in row["tests"]:
-            points[test["id"]] = test["max"]
-            shares.setdefault(test["id"], []).append(
-                test["score"] / test["max"] if test["max"] else float(test["passed"])
-            )
+            by_test.setdefault(test["id"], []).append([test])
+            asked.setdefault(test.get("question", test["id"]), []).append(test)
             made.update((test["id"], name) for name in test.get("mistakes", []))
-    result.tests = [
-        Test(name, points[name], statistics.fmean(some), statistics.pstdev(some),
-             sum(share == 1 for share in some) / len(some))
-        for name, some in shares.items()
-    ]  # fmt: skip
+        for name, some in asked.items():
+            by_question.setdefault(name, []).append(some)
+    result.tests = [_of(name, some) for name, some in by_test.items()]
+    result.questions = [_of(name, some) for name, some in by_question.items()]
     result.mistakes = [
         (test, name, count)
         for (test, name), count in sorted(made.items(), key=lambda i: (-i[1], i[0]))
@@ -99,9 +128,28 @@ def of(rows: Sequence[dict[str, Any]]) -> Stats:
     return result
 
 
-def hardest(stats: Stats) -> list[Test]:
-    """The tests, those with the lowest mean first."""
-    return sorted(stats.tests, key=lambda t: (t.mean, t.id))
+def _sums(left: list[dict[str, Any]], row: dict[str, Any]) -> tuple[float, float]:
+    """The points of a row and their maximum, without the tests `left`."""
+    points = row["score"] + row.get("deduction", 0) - sum(t["score"] for t in left)
+    return round(float(points), 4), float(row["max"] - sum(t["max"] for t in left))
+
+
+def _of(name: str, given: list[list[dict[str, Any]]]) -> Test:
+    """The numbers of a question from its tests in each row, or of a single test."""
+    shares = []
+    for tests in given:
+        most = sum(t["max"] for t in tests)
+        points = sum(t["score"] for t in tests)
+        shares.append(points / most if most else float(all(t["passed"] for t in tests)))
+    return Test(
+        name, sum(t["max"] for t in given[-1]), statistics.fmean(shares),
+        statistics.pstdev(shares), sum(share == 1 for share in shares) / len(shares), len(shares),
+    )  # fmt: skip
+
+
+def hardest(some: Sequence[Test]) -> list[Test]:
+    """Tests or questions, those with the lowest mean first."""
+    return sorted(some, key=lambda t: (t.mean, t.id))
 
 
 def text(stats: Stats) -> str:
@@ -114,27 +162,42 @@ def text(stats: Stats) -> str:
               if stats.counts.get(k)]  # fmt: skip
     if others:
         lines.append(f"besides: {', '.join(others)}")
-    lines.append("hardest tests:")
-    lines += [f"  {100 * t.mean:5.1f} %  ± {100 * t.spread:4.1f}  {t.id}"
-              for t in hardest(stats)[:10]]  # fmt: skip
+    if stats.waiting:
+        lines.append(f"without what waits for points by hand: {_waiting(stats)}")
+    for what, some in (("questions", stats.questions), ("tests", stats.tests)):
+        lines.append(f"{what}, the hardest first:")
+        lines += [f"  {100 * t.mean:5.1f} %  ± {100 * t.spread:4.1f}  {_called(t, stats)}"
+                  for t in hardest(some)]  # fmt: skip
     if stats.mistakes:
         lines.append("most frequent mistakes:")
         lines += [f"  {count:4d}  {test}: {name}" for test, name, count in stats.mistakes[:10]]
     return "\n".join(lines)
 
 
+def _waiting(stats: Stats) -> str:
+    return ", ".join(f"{cell} of {count}" for cell, count in sorted(stats.waiting.items()))
+
+
+def _called(test: Test, stats: Stats) -> str:
+    """The name of a test or question, with of how many it is known if not of all."""
+    few = test.count < len(stats.scores)
+    return f"{test.id} (of {test.count})" if few else test.id
+
+
 # ---- the page
 
 
 def page(stats: Stats) -> str:
-    """The page: two pictures and a table, in a file that needs nothing else."""
+    """The page: three pictures and a table, in a file that needs nothing else."""
     e = feedback.escaped
     bins = stats.histogram()
     edges = [f"{stats.most * n / BINS:g}" for n in range(BINS + 1)]
     columns = _columns(bins, edges, f"How many of {len(stats.scores)} have how many points: "
                        + ", ".join(f"{edges[n]} to {edges[n + 1]}: {bins[n]}"
                                    for n in range(BINS)))  # fmt: skip
-    bars = _bars([(t.id, t.mean) for t in hardest(stats)])
+    by_question, by_test = (_bars(hardest(some), stats) for some in (stats.questions, stats.tests))
+    left = (f"<p>Without what waits for points by hand: {e(_waiting(stats))}.</p>"
+            if stats.waiting else "")  # fmt: skip
     rows = "".join(
         f"<tr><td class='n'>{count}</td><td>{e(test)}</td><td class='why'>{e(name)}</td></tr>"
         for test, name, count in stats.mistakes
@@ -149,7 +212,11 @@ def page(stats: Stats) -> str:
         f"<body><h1>{e(stats.assignment)}: the class</h1>",
         f"<p>{len(stats.scores)} graded. Mean {stats.mean:.1f} of {stats.most:g} points, spread "
         f"{stats.spread:.1f}, median {statistics.median(stats.scores):g}.</p>",
-        "<h2>Points</h2>", columns, "<h2>Tests, the hardest first</h2>", bars, mistakes,
+        left, "<h2>Points</h2>", columns,
+        "<p>Below, a bar is the mean share of the points; the line over it reaches from one spread "
+        "(standard deviation) less to one more.</p>",
+        "<h2>Questions, the hardest first</h2>", by_question,
+        "<h2>Tests, the hardest first</h2>", by_test, mistakes,
         "</body></html>\n",
     ])  # fmt: skip
 
@@ -167,16 +234,23 @@ def _columns(bins: list[int], edges: list[str], said: str) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _bars(tests: list[tuple[str, float]]) -> str:
-    said = "Mean share of the points: " + ", ".join(f"{i}: {100 * m:.0f} %" for i, m in tests)
+def _bars(tests: list[Test], stats: Stats) -> str:
+    percent = [f"{100 * t.mean:.0f} ± {100 * t.spread:.0f} %" for t in tests]
+    said = "Mean share of the points, and its spread: " + ", ".join(
+        f"{_called(t, stats)}: {told}" for t, told in zip(tests, percent, strict=True)
+    )
     height = 24 * len(tests) + 8
     parts = [f'<svg viewBox="0 0 620 {height}" role="img" aria-label="{feedback.escaped(said)}">']
-    for n, (name, mean) in enumerate(tests):
-        y = 24 * n + 4
-        parts.append(_words(290, y + 14, name if len(name) < 36 else name[:35] + "…", "end"))
-        parts.append(f'<rect x="300" y="{y}" width="{260 * mean:.1f}" height="18" '
-                     'fill="#3465a4"/>')  # fmt: skip
-        parts.append(_words(306 + 260 * mean, y + 14, f"{100 * mean:.0f} %", "start"))
+    for n, (test, told) in enumerate(zip(tests, percent, strict=True)):
+        y, name = 24 * n + 4, _called(test, stats)
+        parts.append(_words(270, y + 14, name if len(name) < 34 else name[:33] + "…", "end"))
+        parts.append(f'<rect x="280" y="{y}" width="{WIDTH * test.mean:.1f}" height="18" '
+                     'fill="#3465a4" fill-opacity="0.6"/>')  # fmt: skip
+        # The bar is transparent, so that the line is seen on it and beside it.
+        low, high = max(0.0, test.mean - test.spread), min(1.0, test.mean + test.spread)
+        parts.append(f'<path d="M{280 + WIDTH * low:.1f} {y + 9}H{280 + WIDTH * high:.1f}" '
+                     'stroke="currentColor" stroke-width="2"/>')  # fmt: skip
+        parts.append(_words(530, y + 14, told, "start"))
     return "".join([*parts, "</svg>"])
 
 

@@ -9,23 +9,25 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from book.grading import archives, names
+from book.grading import archives, names, owners, places
+from book.grading.owners import Class, Entry, Given
+from book.grading.places import Found
+
+if TYPE_CHECKING:
+    from book.grading.roster import Roster
 
 # A notebook with that much output is still graded; only its code matters.
 SIZE_LIMIT = 300 << 20
 # Of a student with more notebooks, none of which has the assignment's name, so many are graded.
 MOST = 5
-# What programs leave behind. The second line are things of the platforms and of nbgrader.
-_IGNORED = {
-    "__macosx", "__pycache__", ".ipynb_checkpoints", ".git", ".ds_store", "thumbs.db",
-    "desktop.ini", ".vscode", ".idea", ".venv", ".jupyter", ".cache", ".config", ".local",
-    "index.html", "timestamp.txt",
-}  # fmt: skip
+# What is said of a folder in which nothing lies.
+EMPTY = "the folder is empty"
 
 
 class UnreadableError(ValueError):
@@ -48,6 +50,14 @@ class Submission:
     time: float = 0.0
     # Where the files of a platform came from.
     sender: names.Sender | None = None
+    # Whose it is and why, where the names leave a doubt: a remark, and a warning before the run.
+    decided: str = ""
+    # The like where there is hardly one: for the teacher alone.
+    note: str = ""
+    # It does not count beside what lies in an entry of the student's own name.
+    apart: bool = False
+    # What the student called the file, if the path does not say it.
+    called: str = ""
 
     @property
     def label(self) -> str:
@@ -57,37 +67,23 @@ class Submission:
     @property
     def file(self) -> str:
         """The name that the student gave to it."""
-        if self.sender and self.sender.title:
-            return self.sender.title
+        if self.called:
+            return self.called
         last = self.inside[-1] if self.inside else self.path.name
         return names.of_file(last.replace("\\", "/").rsplit("/", 1)[-1])
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Something that lies somewhere: a notebook, or what is no notebook."""
-
-    # Readable names, from below the root to the file.
-    parts: tuple[str, ...]
-    # How many of them are archives, by their places.
-    boxes: frozenset[int]
-    # What tells two of the same readable name apart.
-    raw: tuple[str, ...]
-    path: Path
-    inside: tuple[str, ...] = ()
-    kind: str = "other"  # "notebook", "problem", "empty" or "other"
-    problem: str = ""
-    time: float = 0.0
-
-
-def find(roots: Sequence[Path], assignment: str = "", which: str = "name") -> list[Submission]:
+def find(
+    roots: Sequence[Path], assignment: str = "", which: str = "name", people: Roster | None = None
+) -> list[Submission]:
     """All submissions to `assignment` in these files, folders and archives.
 
     In a folder, each folder in it belongs to the student of its name, and so does each file. An
     archive counts as a folder. Names that a learning platform made are read (`names.sender`), and
     what is in them belongs to the student whom they name. Of several folders, one with a single
     student in it is that student's (`submitted/*`), and so is one in which the assignment itself
-    lies.
+    lies. A single folder or archive may hold that of the class. `people` say which names are those
+    of students; `owners` says what is done without, and in doubt.
 
     `which` says which of a student's notebooks are taken: "name", the one with the assignment's
     name, or all, up to `MOST`, if none has it; "latest", the one that came last; "best", all.
@@ -95,256 +91,93 @@ def find(roots: Sequence[Path], assignment: str = "", which: str = "name") -> li
     Raises:
         FileNotFoundError: if one of `roots` does not exist.
     """
-    taken: list[tuple[tuple[str, ...], str, names.Sender | None, _Found]] = []
+    of = Class(people, assignment)
+    alone = len(roots) == 1
+    taken: list[Given] = []
+    loose: list[Found] = []
     for root in roots:
         if not (root.exists() or root.is_symlink()):
             raise FileNotFoundError(f"{root}: there is no such file or folder")
-        whole = root.is_dir() and not root.is_symlink()
-        found = list(_in_folder(root) if whole else _at(root, (), (), frozenset()))
-        given = list(_given(found, alone=len(roots) == 1))
-        with_notebook = {key for key, _, _, f in given if f.kind == "notebook"}
-        of_platform = any(sender for _, _, sender, _ in given)
-        only = with_notebook == {(assignment,)} or (len(roots) > 1 and len(with_notebook) <= 1)
-        if whole and only and not of_platform:
-            name = names.of_file(root.resolve().name)
-            given = [((str(root.resolve()),), name, None, f) for *_, f in given]
-            if not given:
-                nothing = _Found((name,), frozenset(), (name,), root, kind="empty")
-                given = [((str(root.resolve()),), name, None, nothing)]
-        taken += given
-    return _chosen(taken, assignment, which)
+        if root.is_dir() and not root.is_symlink():
+            taken += _of_folder(root, of, alone=alone)
+        else:
+            loose += places.at(root)
+    if loose:
+        taken += owners.given(loose, of, alone=alone)
+    return _chosen(owners.settled(taken, of), assignment, which)
+
+
+def _of_folder(root: Path, of: Class, *, alone: bool) -> list[Given]:
+    """What lies in a folder: the class's, or a student's."""
+    given = list(owners.given(list(places.in_folder(root)), of, alone=alone))
+    name = names.of_file(root.resolve().name)
+    entry = Entry((str(root.resolve()),), names.escaped(name), place=names.escaped(name))
+    if (sender := names.sender(name)) and sender.platform != names.VAGUE and not alone:
+        who = Entry((sender.platform, sender.name, sender.key), names.escaped(sender.name), sender)
+        return owners.own(given or [_nothing_in(root, who)], who)
+    with_notebook = {g.owner.key for g in given if g.found.kind == "notebook"}
+    of_platform = any(g.owner.sender for g in given)
+    one = with_notebook == {(of.assignment,)} or (not alone and len(with_notebook) <= 1)
+    if not given and not alone:
+        return [_nothing_in(root, entry)]
+    if (one and not of_platform) or (not alone and of.knows(name)):
+        return owners.own(given, entry)
+    # Of several folders this one may be a student's, whatever names are in it.
+    return given if alone else [g if g.box else replace(g, box=entry) for g in given]
+
+
+def _nothing_in(folder: Path, entry: Entry) -> Given:
+    name = (entry.name,)
+    return Given(entry, Found(name, frozenset(), name, folder, kind="empty", problem=EMPTY))
 
 
 def of_one(folder: Path, student: str, assignment: str = "") -> Submission:
     """The submission of a student, to whom all that lies in `folder` belongs."""
-    found = list(_in_folder(folder)) or [
-        _Found((student,), frozenset(), (student,), folder, kind="empty")
-    ]
-    given: list[_Given] = [((student,), student, None, f) for f in found]
+    entry = Entry((student,), student)
+    given = [Given(entry, f) for f in places.in_folder(folder)] or [_nothing_in(folder, entry)]
     return max(_of_student(student, given, assignment, "name"), key=lambda s: (s.time, s.label))
-
-
-# ---- what lies where
-
-
-def _in_folder(root: Path, parts: tuple[str, ...] = (), raw: tuple[str, ...] = ()) -> Iterator[
-    _Found
-]:  # fmt: skip
-    try:
-        entries = sorted(root.iterdir(), key=lambda p: os.fsencode(p.name))
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-        yield _Found(parts or (root.name,), frozenset(), raw, root, kind="problem", problem=why)
-        return
-    entries = [p for p in entries if not _ignored(p.name)]
-    if not entries and parts:
-        yield _Found(parts, frozenset(), raw, root, kind="empty")
-    for path in entries:
-        hidden = path.name.startswith(".")
-        if path.is_dir() and not path.is_symlink():
-            # A student may be called so; a folder within a student's is a program's.
-            if hidden and parts:
-                continue
-            here, exact = (*parts, names.of_file(path.name)), (*raw, path.name)
-            if path.suffix.lower() == ".ipynb":
-                yield _Found(here, frozenset(), exact, path, problem="a folder")
-            yield from _in_folder(path, here, exact)
-        elif not (hidden and not parts):
-            yield from _at(path, parts, raw, frozenset())
-
-
-def _at(
-    path: Path, parts: tuple[str, ...], raw: tuple[str, ...], boxes: frozenset[int]
-) -> Iterator[_Found]:
-    """The file at `path`, or what is in it."""
-    parts, raw = (*parts, names.of_file(path.name)), (*raw, path.name)
-    one = _Found(parts, boxes, raw, path)
-    try:
-        status = path.lstat()
-    except OSError as error:
-        yield replace(one, kind="problem", problem=f"cannot be read: {error.strerror}")
-        return
-    one = replace(one, time=status.st_mtime)
-    if stat.S_ISLNK(status.st_mode):
-        what = "a link to a folder" if path.is_dir() else "a link, not a file"
-        yield replace(one, kind="problem", problem=f"{what}; not followed")
-    elif not stat.S_ISREG(status.st_mode):
-        yield replace(one, kind="problem", problem="not a file")
-    elif archives.is_archive(path.name):
-        yield from _in_archive(one)
-    else:
-        yield _sorted(one)
-
-
-def _in_archive(box: _Found) -> Iterator[_Found]:
-    """What is in the archive `box`, which may itself be in one."""
-    boxes = box.boxes | {len(box.parts) - 1}
-    kind = "zip file" if box.parts[-1].lower().endswith(".zip") else "archive"
-    try:
-        found = archives.members(box.path, box.inside)
-    except archives.ArchiveError as error:
-        yield replace(box, kind="problem", problem=f"not a readable {kind}: {error}")
-        return
-    some = False
-    for member in found:
-        own = tuple(p for p in member.shown.split("/") if p not in ("", "."))
-        if any(_ignored(p) or p.startswith(".") for p in own) and not member.problem:
-            continue
-        some = True
-        one = _Found(
-            (*box.parts, *(own or (member.shown,))), boxes, (*box.raw, member.name), box.path,
-            (*box.inside, member.name), time=member.time,
-        )  # fmt: skip
-        if member.problem:
-            yield replace(
-                one, parts=(*box.parts, "?"), kind="problem",
-                problem=f"a file in the {kind}: {member.problem}",
-            )  # fmt: skip
-        elif archives.is_archive(member.shown) and len(one.inside) < archives.DEPTH:
-            yield from _in_archive(one)
-        else:
-            yield _sorted(one)
-    if not some:
-        yield replace(box, problem=f"an empty {kind}")
-
-
-def _sorted(one: _Found) -> _Found:
-    name = one.parts[-1]
-    notebook = name.lower().endswith(".ipynb") and not name.startswith(".")
-    return replace(one, kind="notebook" if notebook else "other")
-
-
-def _ignored(name: str) -> bool:
-    return name.lower() in _IGNORED or name.startswith("._")
-
-
-# ---- whose it is
-
-
-_Given = tuple[tuple[str, ...], str, names.Sender | None, _Found]
-
-
-def _given(found: list[_Found], depth: int = 0, *, alone: bool) -> Iterator[_Given]:
-    """Each thing with what identifies its student, the student's name, and the platform's word.
-
-    `alone`: nothing else was given, so that a single archive is that of the class.
-    """
-    groups: dict[str, list[_Found]] = {}
-    for one in found:
-        groups.setdefault(one.raw[depth] if depth < len(one.raw) else one.parts[-1], []).append(one)
-    if depth:
-        # In an archive the raw names are whole paths: there the readable ones tell.
-        groups = {}
-        for one in found:
-            groups.setdefault(one.parts[min(depth, len(one.parts) - 1)], []).append(one)
-    senders = {name: _sent(one, depth) for name, one in groups.items()}
-    if _of_platform(senders, len(groups), alone=alone):
-        for name, some in groups.items():
-            if who := senders[name]:
-                yield from (((who.platform, who.name, who.key), who.name, who, f) for f in some)
-            else:
-                yield from _plain(some, depth)
-        return
-    if len(groups) == 1 and alone and _is_box(found, depth):
-        below = {one.parts[depth + 1] for one in found if len(one.parts) > depth + 1}
-        single = len(below) < 2 and all(
-            len(f.parts) == depth + 2 and f.kind == "notebook" for f in found
-        )
-        if below and not single:
-            yield from _given(found, depth + 1, alone=True)
-            return
-    if len(groups) == 1 and alone and depth:
-        # The folder in which the class lies, if there are several folders in it.
-        inner = {one.parts[depth + 1] for one in found if len(one.parts) > depth + 2}
-        if len(inner) > 1:
-            yield from _given(found, depth + 1, alone=False)
-            return
-    for some in groups.values():
-        within = {f.parts[depth + 1] for f in some if len(f.parts) > depth + 1}
-        sent = {name: names.sender(archives.without_suffix(name)) or names.sender(name)
-                for name in within}  # fmt: skip
-        if within and _of_platform(sent, len(within), alone=False):
-            yield from _given(some, depth + 1, alone=False)
-        else:
-            yield from _plain(some, depth)
-
-
-def _plain(some: list[_Found], depth: int) -> Iterator[_Given]:
-    """Things that belong to one student, or to the students of their own names."""
-    for one in some:
-        part = one.parts[min(depth, len(one.parts) - 1)]
-        if depth == len(one.parts) - 1 and one.kind != "empty":
-            # A file: the students' names are without what says which kind of file.
-            name = archives.without_suffix(part)
-            if name == part and "." in part.strip(".") and one.problem != "a folder":
-                name = part.rsplit(".", 1)[0]
-                if name.lower().endswith(".ipynb"):
-                    name = name[: -len(".ipynb")]
-        else:
-            name = archives.without_suffix(part) if depth in one.boxes else part
-        exact = one.raw[depth] if depth < len(one.raw) and not one.inside else part
-        key = name if exact == part else exact
-        yield (key,), name, None, one
-
-
-def _sent(some: list[_Found], depth: int) -> names.Sender | None:
-    part = some[0].parts[min(depth, len(some[0].parts) - 1)]
-    if some[0].parts[-1] == part:
-        return names.sender(part)
-    return names.sender(part) or names.sender(archives.without_suffix(part))
-
-
-def _of_platform(senders: dict[str, names.Sender | None], count: int, *, alone: bool) -> bool:
-    """Whether these are a platform's names, and not such as a student may have thought of."""
-    known = [s for s in senders.values() if s]
-    if any(s.platform != names.VAGUE for s in known):
-        return True
-    enough = 1 if alone else 2
-    return len({s.key for s in known}) >= enough and 2 * len(known) >= count
-
-
-def _is_box(found: list[_Found], depth: int) -> bool:
-    return all(depth in one.boxes for one in found)
 
 
 # ---- which of a student's count
 
 
-def _chosen(taken: list[_Given], assignment: str, which: str) -> list[Submission]:
-    whose: dict[tuple[str, ...], list[_Given]] = {}
+def _chosen(taken: list[Given], assignment: str, which: str) -> list[Submission]:
+    whose: dict[tuple[str, ...], list[Given]] = {}
     for given in taken:
-        whose.setdefault(given[0], []).append(given)
-    called = _called({key: some[0][1] for key, some in whose.items()})
+        whose.setdefault(given.owner.key, []).append(given)
+    called = _called({key: some[0] for key, some in whose.items()})
     found: list[Submission] = []
     for key, some in whose.items():
         found += _of_student(called[key], some, assignment, which)
     return sorted(dict.fromkeys(found), key=lambda s: (s.student, s.label))
 
 
-def _called(given: dict[tuple[str, ...], str]) -> dict[tuple[str, ...], str]:
+def _called(given: dict[tuple[str, ...], Given]) -> dict[tuple[str, ...], str]:
     """A name for each student; two of the same name are told apart by what identifies them."""
     count: dict[str, int] = {}
-    for name in given.values():
-        count[name] = count.get(name, 0) + 1
-    return {
-        key: name if count[name] == 1 or key == (name,) else f"{name} ({names.escaped(key[-1])})"
-        for key, name in given.items()
-    }
+    for one in given.values():
+        # What is kept apart is the same student's all the same.
+        count[one.owner.name] = count.get(one.owner.name, 0) + (not one.apart)
+    called = {}
+    for key, one in given.items():
+        name = called[key] = one.owner.name
+        if count[name] > 1 and not one.apart and key != (name,):
+            called[key] = f"{name} ({names.escaped(key[-1])})"
+    return called
 
 
-def _of_student(student: str, some: list[_Given], assignment: str, which: str) -> list[Submission]:
-    things = [f for *_, f in some]
-    candidates = [(sender, f) for _, _, sender, f in some if f.kind == "notebook"]
-    broken = [f for f in things if f.kind == "problem"]
-    if not candidates:
-        sender = some[0][2]
-        at = (broken or things)[0]
-        return [Submission(student, at.path, at.inside, _nothing(things), (), at.time, sender)]
-    all_ = [
-        Submission(student, f.path, f.inside, time=_time(sender, f), sender=sender)
-        for sender, f in candidates
-    ]
-    all_ = list(dict.fromkeys(all_))
+def _of_student(student: str, some: list[Given], assignment: str, which: str) -> list[Submission]:
+    decided = "; ".join(dict.fromkeys(g.decided for g in some if g.decided))
+    note = "; ".join(dict.fromkeys(g.note for g in some if g.note))
+    broken = [g.found for g in some if g.found.kind == "problem"]
+    all_: dict[Submission, Found] = {}
+    for given in some:
+        if given.found.kind == "notebook":
+            all_.setdefault(_submission(student, given, decided, note), given.found)
+    if not all_:
+        at = next((g for g in some if g.found.kind == "problem"), some[0])
+        one = _submission(student, at, decided, note)
+        return [replace(one, problem=_nothing([g.found for g in some]), time=at.found.time)]
     remarks = [f"{f.parts[-1]}: {f.problem}" for f in broken]
     named = [s for s in all_ if names.asked_for(s.file, assignment)]
     last = sorted(all_, key=lambda s: (s.time, s.label))
@@ -356,10 +189,11 @@ def _of_student(student: str, some: list[_Given], assignment: str, which: str) -
     else:
         kept, why = last[-MOST:], f"only the last {MOST} are graded"
     if len(kept) < len(all_):
-        left = [s.file for s in all_ if s not in kept]
+        shown = _told_apart(all_)
+        left = [shown[s] for s in all_ if s not in kept]
         told = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
         if len(kept) == 1:
-            taken = f"of {len(all_)} notebooks {kept[0].file} counts, since {why}"
+            taken = f"of {len(all_)} notebooks {shown[kept[0]]} counts, since {why}"
         else:
             taken = f"{len(all_)} notebooks: {why}"
         remarks.append(f"{taken}; not {told}")
@@ -368,19 +202,42 @@ def _of_student(student: str, some: list[_Given], assignment: str, which: str) -
     return [replace(s, remarks=tuple(remarks)) for s in kept]
 
 
-def _time(sender: names.Sender | None, found: _Found) -> float:
+def _submission(student: str, given: Given, decided: str, note: str) -> Submission:
+    sender, found = given.owner.sender, given.found
+    # In an archive that was sent the files have names of their own.
+    sent = sender and sender.title and sender.given == found.parts[-1]
+    called = sender.title if sender and sent else found.parts[-1]
+    return Submission(
+        student, found.path, found.inside, time=_time(sender, found), sender=sender,
+        decided=decided, note=note, apart=given.apart, called=called,
+    )  # fmt: skip
+
+
+def _told_apart(all_: dict[Submission, Found]) -> dict[Submission, str]:
+    """How each of a student's files is named so that no two are alike: the path, where needed."""
+    plain = {s: s.file for s in all_}
+    if len(set(plain.values())) == len(plain):
+        return plain
+    parts = [found.parts for found in all_.values()]
+    same = 0
+    while all(len(p) > same + 1 and p[same] == parts[0][same] for p in parts):
+        same += 1
+    return {s: "/".join(found.parts[same:]) for s, found in all_.items()}
+
+
+def _time(sender: names.Sender | None, found: Found) -> float:
     if sender and sender.when:
         return datetime.fromisoformat(sender.when).timestamp()
     return found.time
 
 
-def _nothing(things: list[_Found]) -> str:
+def _nothing(things: list[Found]) -> str:
     """Why there is nothing to grade, from what there is in its place."""
     if broken := [f.problem for f in things if f.kind == "problem"]:
         return "; ".join(dict.fromkeys(broken))
     others = [f for f in things if f.kind == "other"]
     if not others:
-        return "no notebook found (the folder is empty)"
+        return f"no notebook found ({'; '.join(dict.fromkeys(f.problem for f in things))})"
     seen = [f"{f.parts[-1]}{f', {f.problem}' if f.problem else ''}" for f in others]
     told = ", ".join(seen[:5]) + (f" and {len(seen) - 5} more" if len(seen) > 5 else "")
     hint = ""

@@ -349,6 +349,28 @@ def files():
         "empty zip/x.zip": (zipped({"readme.txt": "x"}), 0, "no notebook found (saw: readme.txt)"),
         "out of the zip/x.zip": (zipped({"../a.ipynb": right}), 0, "leads out of the archive"),
         "zip in a zip/x.zip": (zipped({"y.zip": zipped({"a.ipynb": right})}), 10, ""),
+        "four deep/x.zip": (
+            zipped({"a.zip": zipped({"b.zip": zipped({"c.zip": zipped({"a.ipynb": right})})})}),
+            0,
+            "nested too deep: more than 3 archives in one another; hand in c.zip itself",
+        ),
+        # Names that a platform would have made, and that a student chose.
+        "forger/right_502_assignsubmission_file_parts.ipynb": (
+            json.dumps(submission(q3=WRONG["q3"])).encode(),
+            6,
+            "names in it are those of others (right); it is taken as forger's",
+        ),
+        "two of one name/x.zip": (
+            zipped(
+                {
+                    "hw/a.ipynb": right,
+                    "old/a.ipynb": json.dumps(submission(**WRONG)),
+                    "parts.ipynb": right,
+                }
+            ),
+            10,
+            "of 3 notebooks parts.ipynb counts, since it has the assignment's name; not hw/a.ip",
+        ),
         "tar/x.tar.gz": (tarred({"hw/a.ipynb": right.encode()}), 10, ""),
         "saved as text/a.ipynb.txt": (right.encode(), 0, "rename the file"),
         "saved as json/a.ipynb.json": (right.encode(), 0, "rename the file"),
@@ -380,8 +402,11 @@ def boxes():
         f"{name}_{number}_assignsubmission_file_/hw.zip": zipped({"hw/parts.ipynb": one})
         for name, number, one in (("Cho Kim", 1001, right), ("Dee Fox", 1002, wrong))
     }
+    when = "attempt_2026-03-01-12-30-00_parts.ipynb"
+    blackboard = {f"HW 1_a_n_{when}": right, f"HW 1_b_n_{when}": wrong}
     return {
         "canvas.zip": (zipped(canvas), {"leeann": 10, "poeben": 0}),
+        "blackboard.zip": (zipped(blackboard), {"a_n": 10, "b_n": 0}),
         "moodle.zip": (zipped(moodle), {"Cho Kim": 10, "Dee Fox": 0}),
     }  # fmt: skip
 

@@ -89,6 +89,17 @@ def test_a_sheet_is_written_filled_in_and_merged(tmp_path, grade):
     assert "a, and half of b" in pages
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["ID;Cell; Points ;Max\nann;essay;2,5;5\n", "sep=;\r\nid;cell;points\r\nann;essay;2,5\r\n",
+     "id,cell,points\rann,essay,2.5\r", "id\tcell\tpoints\nann\tessay\t2.50\n"],
+)  # fmt: skip
+@pytest.mark.parametrize("coding", ["utf-8", "utf-16-le"])
+def test_points_are_read_however_a_spreadsheet_wrote_them(tmp_path, grade, text, coding):
+    _, _, rows = grade("--hand", write(tmp_path, "m.csv", text.encode(coding)))
+    assert (rows["ann"]["score"], rows["ann"]["max"]) == ("7.5", "15")
+
+
 def test_a_changed_test_has_its_reason_and_survives_a_regrade(tmp_path, grade):
     marks = write(tmp_path, "m.csv", b"id,cell,points,reason\nann,t2,3,the text was unclear\n")
     _, _, rows = grade("--hand", marks)
@@ -132,9 +143,14 @@ WRONG = {
     "id,cell,points\nann,essay,six\n": "'six' are no points",
     "id,cell,points\nann,essay,6\n": "6 points; 'essay' has 5",
     "id,cell,points\nann,essay,-1\n": "-1 points; 'essay' has 5",
-    "id,cell,points\nann,essay,nan\n": "nan points; 'essay' has 5",
+    "id,cell,points\nann,essay,nan\n": "'nan' are no points",
     "id,cell,points\nann,t1,1\n": "need a reason",
     "id,cell,points\nann,essay,1\nann,essay,2\n": "line 3: another line gives 'ann' other points",
+    "id,cell,points\n,essay,1\n": "line 2: points, and no id",
+    "points,id,cell\n1,ann\n": "line 2: there is no cell ''",
+    # Not 2 points for the reason 5.
+    "id,cell,points,reason\nann,essay,2,5,half\n": "line 2: more cells than columns",
+    "id,Points,cell,points\nann,1,essay,2\n": "more than one column points",
 }
 
 

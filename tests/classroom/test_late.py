@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 
 import pytest
+from quick import Quick
 from sample import submission, write
 
 from book.grading import __main__ as command
@@ -113,16 +114,53 @@ def test_the_comment_that_goes_back_says_it(tmp_path, grade):
     grade(*DUE, *given(tmp_path, ann="2026-03-02 12:00"), "--late-cost", "10")
     rows = json.loads((tmp_path / "o.json").read_text())
     export = b"Identifier,Full name,Grade,Maximum Grade,Feedback comments\r\n" \
-             b"Participant 1,ann,,2,\r\n"  # fmt: skip
+             b"Participant 1,ann,,10,\r\n"  # fmt: skip
     filled = platforms.fill(rows, export).data.decode()
     assert "9.9" in filled
     assert "1 day late, 1.1 points taken off." in filled
+
+
+@pytest.mark.parametrize("when", ["2026-03-05", "5 March 2026", "05.03.2026", "Mar 5, 2026"])
+def test_a_deadline_without_a_time_is_the_end_of_its_day(tmp_path, grade, when):
+    assert late.deadline(when) == datetime(2026, 3, 5, 23, 59, 59)
+    # What was handed in on a day is not later than anybody can say.
+    assert late.moment(when) == datetime(2026, 3, 5)
+    times = given(tmp_path, ann="2026-03-05 18:00", ben="2026-03-06 00:30", cho="2026-03-05")
+    roster = write(tmp_path, "r.csv", f'id,due\nann,\nben,\ncho,"{when}"\n'.encode())
+    for words in (["--due", when], ["--due", "2026-03-05", "--roster", roster]):
+        _, _, rows = grade(*words, *times)
+        assert [(r["id"], r["days_late"]) for r in rows] == [("ann", "0"), ("ben", "1"),
+                                                             ("cho", "0")]  # fmt: skip
+
+
+def test_a_time_that_cannot_be_read_is_told_before_anything_is_graded(tmp_path, grade):
+    times = given(tmp_path, ann="2026-03-01", ben="yesterday")
+    _, errors, _ = no_table(grade, tmp_path, *DUE, *times)
+    assert f"{times[1]}, line 3: 'yesterday' is no time" in errors
+    roster = write(tmp_path, "r.csv", b"id,due\n\nann,soon\nben,\n")
+    _, errors, _ = no_table(grade, tmp_path, *DUE, "--roster", roster)
+    assert f"{roster}, line 3: 'soon' is no time" in errors
+    assert Quick.asked == []
+    # A line of nobody's may say what it likes.
+    write(tmp_path, "times.csv", b"id,submitted\nann,2026-03-01\nzoe,never\n")
+    assert len(grade(*DUE, *times)[2]) == 2
+
+
+def no_table(grade, top, *words):
+    """A run that ends before it has written anything."""
+    write(top, "o.csv", b"")
+    found = grade(*words, code=2)
+    assert found[2] == []
+    return found
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [(["--late-days", "3"], "late days need a deadline"),
      (["--due", "soon"], "--due: 'soon' is no time"),
+     ([*DUE, "--late-cost", "-10"], "--late-cost: -10 is no share"),
+     ([*DUE, "--late-cost", "nan"], "--late-cost: nan is no share"),
+     ([*DUE, "--late-days", "-1"], "--late-days: -1 are no days"),
      ([*DUE, "--times", "t.csv"], "no column says when"),
      ([*DUE, "--times", "gone.csv"], "gone.csv"),
      ([*DUE, "--late-before", "t.csv"], "not a record"),

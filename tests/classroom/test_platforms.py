@@ -3,7 +3,6 @@
 The examples have the documented form of each platform's export, with invented people.
 """
 
-import csv
 import io
 import json
 import zipfile
@@ -14,7 +13,7 @@ from test_runs import ROW
 from test_tables import Quick
 
 from book.grading import __main__ as command
-from book.grading import names, platforms, roster, running
+from book.grading import names, platforms, running, tables
 
 CANVAS = (
     "Student,ID,SIS User ID,SIS Login ID,Section,Parts (77),Other (78),Current Score\r\n"
@@ -65,8 +64,8 @@ def rows(platform):
 
 
 def cells(data):
-    text = roster.decoded(data)
-    return list(csv.reader(io.StringIO(text), delimiter=roster.separator(text)))
+    table = tables.read(data, "table")
+    return [table.first, *(line for _, line in table.lines)]
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
@@ -90,7 +89,7 @@ def test_one_column_is_filled_in_and_the_rest_stays_as_it_was(platform):
 def test_another_maximum_is_refused_or_scaled():
     for platform in PLATFORMS:
         export, place, *_ = PLATFORMS[platform]
-        text = roster.decoded(export)
+        text = tables.decoded(export)
         for ten in (",10,", "10.00", "Pts: 10 ", "MaxPoints:10>"):
             text = text.replace(ten, ten.replace("10", "20"))
         mark = b"\xef\xbb\xbf" if platform == "Moodle" else b""
@@ -99,6 +98,79 @@ def test_another_maximum_is_refused_or_scaled():
             platforms.fill(rows(platform), other)
         filled = platforms.fill(rows(platform), other, scale=True)
         assert cells(filled.data)[2 if platform == "Canvas" else 1][place] == "15"
+
+
+def marked(row, points):
+    """A row whose essay has points, or waits for them."""
+    if points is None:
+        return {**row, "by_hand": ["essay"], "whole": 15.0}
+    essay = {"id": "essay", "score": points, "max": 5.0, "reason": "", "by_hand": True}
+    return {**row, "by_hand": [], "whole": 15.0, "max": 15.0, "score": row["score"] + points,
+            "tests": [*row["tests"], essay]}  # fmt: skip
+
+
+def test_points_are_entered_when_those_by_hand_are_there():
+    ann, _ = rows("Canvas")
+    ben = {**ann, "student": "poeben", "id": "s2", "sender": None}
+    fifteen = CANVAS.replace("10,5,", "15,5,").encode()
+    # Whoever comes first; an answer without points is no final result.
+    for some in ([marked(ann, None), marked(ben, 4.0)], [marked(ben, 4.0), marked(ann, None)]):
+        filled = platforms.fill(some, fifteen)
+        assert [line[5] for line in cells(filled.data)[1:]] == ["15", "", "11.5", "", ""]
+        assert (filled.count, filled.left) == (1, ["leeann: waits for points by hand: essay"])
+    both = [marked(ann, 1.0), marked(ben, 4.0)]
+    assert platforms.fill(both, fifteen).count == 2
+    with pytest.raises(platforms.PlatformError, match="has 10 points, the assignment 15"):
+        platforms.fill(both, CANVAS.encode())
+    filled = platforms.fill(both, CANVAS.replace("10,5,", "30,5,").encode(), scale=True)
+    assert [line[5] for line in cells(filled.data)[2:4]] == ["17", "23"]
+
+
+def test_each_row_is_scaled_from_its_own_maximum():
+    ann, _ = rows("Canvas")
+    # Graded with a source that had five points more.
+    ben = {**ann, "student": "poeben", "id": "s2", "sender": None, "max": 15.0, "whole": 15.0}
+    with pytest.raises(platforms.PlatformError, match="has 10 points, the assignment 15"):
+        platforms.fill([ann, ben], CANVAS.encode())
+    filled = platforms.fill([ann, ben], CANVAS.encode(), scale=True)
+    assert [line[5] for line in cells(filled.data)[2:4]] == ["7.5", "5"]
+
+
+def test_a_line_that_two_rows_are_of_stays_as_it_is():
+    ann, _ = rows("Canvas")
+    other = {**ann, "student": "Ann Lee", "id": "Ann Lee", "sender": None, "score": 2.0}
+    filled = platforms.fill([ann, other], CANVAS.encode())
+    assert cells(filled.data) == cells(CANVAS.encode())
+    assert (filled.count, filled.left) == (
+        0, ["leeann, Ann Lee: of one line of the gradebook, line 3; none is entered"])  # fmt: skip
+    # What has no points is no rival.
+    filled = platforms.fill([ann, {**other, "status": "missing", "tests": []}], CANVAS.encode())
+    assert (filled.count, filled.left) == (1, ["Ann Lee: missing"])
+
+
+def test_a_maximum_with_a_decimal_comma_is_one():
+    export = MOODLE.replace("10.00", '"20,00"').replace("3.00", '"3,00"').encode()
+    with pytest.raises(platforms.PlatformError, match="has 20 points, the assignment 10"):
+        platforms.fill(rows("Moodle"), export)
+    filled = platforms.fill(rows("Moodle"), export, scale=True)
+    assert [line[4] for line in cells(filled.data)[1:]] == ["15", "3,00", ""]
+    half = [{**row, "score": 7.25} for row in rows("Moodle")]
+    assert cells(platforms.fill(half, export, scale=True).data)[1][4] == "14,5"
+    # A maximum that cannot be read, or is not there, is not taken for the same one.
+    for text, said in (("(read only)", "says '.read only.'"), ("", "does not say")):
+        with pytest.raises(platforms.PlatformError, match=said):
+            platforms.fill(rows("Moodle"), MOODLE.replace("10.00", text).encode(), scale=True)
+    assert platforms.fill(rows("Moodle"), MOODLE.replace("10.00", "").encode()).count == 1
+
+
+def test_a_gradebook_goes_back_as_it_came():
+    for platform, text in (("Moodle", MOODLE.lstrip("\ufeff")), ("Blackboard", BLACKBOARD)):
+        for export in (text.encode("utf-16-le"), text.encode("utf-16")):
+            filled = platforms.fill(rows(platform), export)
+            assert tables._codec(filled.data) == tables._codec(export)
+            assert cells(filled.data)[0] == cells(export)[0]
+    with_sep = b"sep=;\r\n" + BRIGHTSPACE.replace(",", ";").encode()
+    assert platforms.fill(rows("Brightspace"), with_sep).data.startswith(b"sep=;\r\nOrgDefinedId;")
 
 
 def test_a_column_that_is_not_there_or_twice_is_asked_for():

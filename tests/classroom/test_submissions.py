@@ -12,7 +12,7 @@ import pytest
 from corpus import zipped
 from sample import submission, write
 
-from book.grading import archives, names, roster, submissions
+from book.grading import archives, names, roster, submissions, tables
 from book.grading.submissions import UnreadableError, find, read
 
 RIGHT = json.dumps(submission())
@@ -154,7 +154,7 @@ BROKEN = {
     "empty": ("x.zip", zipped({}), "an empty zip file"),
     "four deep": (
         "x.zip", zipped({"a.zip": zipped({"b.zip": zipped({"c.zip": zipped({"p.ipynb": ""})})})}),
-        "no notebook found (saw: c.zip)",
+        "nested too deep: more than 3 archives",
     ),
     "tar bomb": ("x.tar.gz", tarred({"parts.ipynb": b"\0" * (101 << 20)}), "more than 100 MB"),
     "zip bomb in a zip": (
@@ -259,7 +259,11 @@ def test_a_late_file_and_the_last_attempt_are_known_by_their_names(tmp_path):
     for some in (BLACKBOARD, BRIGHTSPACE):
         given = find([write(tmp_path, "b.zip", zipped(dict.fromkeys(some, RIGHT)))], "parts")
         assert "2026-03-02" in given[0].sender.when
-        assert "of 2 notebooks parts.ipynb counts" in given[0].remarks[0]
+        # Both are called parts.ipynb: the path says which one counts.
+        counts, left = given[0].remarks[0].split("; not ")
+        assert counts.startswith("of 2 notebooks ")
+        assert "03-02" in counts or "Mar 2" in counts
+        assert "03-01" in left or "Mar 1" in left
 
 
 def test_a_zip_per_student_within_a_zip_is_each_students(tmp_path):
@@ -404,5 +408,5 @@ def test_a_roster_that_cannot_be_used_says_why(tmp_path, text, said):
     with pytest.raises(roster.RosterError) as caught:
         people(tmp_path, text)
     assert said in str(caught.value)
-    with pytest.raises(roster.RosterError, match="No such file"):
+    with pytest.raises(tables.TableError, match="No such file"):
         roster.read(tmp_path / "none.csv")
