@@ -90,6 +90,7 @@ def test_the_sizes_of_a_model_of_width_4096():
     biases, gains = width + 2 * groups * head, 2 * width
     table = 128_256 * width  # once: the head is the embedding
     attention, inner = (32 * sum(a * b for a, b in each) for each in (projections, matrices))
+    old = [2 * 32_000 * width, 32 * 4 * width**2, 32 * 3 * width * 11008]  # at the start
     rest = 32 * (biases + gains) + width
     total = table + attention + inner + rest
     cache = 32 * 2 * groups * head * 2  # bytes per token
@@ -106,18 +107,36 @@ def test_the_sizes_of_a_model_of_width_4096():
         Bars(
             "parameters, billions",
             ["tables", "attention", "feed-forward"],
-            {"billions": [table / 1e9, attention / 1e9, inner / 1e9]},
+            {
+                "as chosen": [table / 1e9, attention / 1e9, inner / 1e9],
+                "at the start": [n / 1e9 for n in old],
+            },
             "part",
             "billions",
         ),
         Bars(
             "cache of one sequence, GiB",
             lengths,
-            {"GiB": [cache * length / 2**30 for length in context]},
+            {
+                "as chosen": [cache * length / 2**30 for length in context],
+                "at the start": [4 * cache * length / 2**30 for length in context],
+            },
             "tokens of context",
             "GiB",
         ),
-        Bars("operations per token, GFLOP", lengths, {"GFLOP": work}, "tokens of context", "GFLOP"),
+        Bars(
+            "operations per token, GFLOP",
+            lengths,
+            {
+                "as chosen": work,
+                "at the start": [
+                    (2 * (sum(old) - 32_000 * width) + 32 * 4 * width * length) / 1e9
+                    for length in context
+                ],
+            },
+            "tokens of context",
+            "GFLOP",
+        ),
     )
 
 
@@ -191,7 +210,7 @@ def parameters(hidden, first, kind):
     return 2 * 8 * 32 + 2 * block + norms * (64 if kind == "layer" else 32)
 
 
-@check_explorer("explore-ladder", {"step": "RMSNorm", "seed": "1"})
+@check_explorer("explore-ladder", {"step": "2 RMSNorm", "seed": "1"})
 def test_the_first_two_steps_of_the_ladder():
     steps = [(False, "layer"), (True, "layer"), (True, "rms")]
     goal = parameters(64, *steps[0])
@@ -220,12 +239,9 @@ def test_the_first_two_steps_of_the_ladder():
         Bars(
             "excess at the end, by step",
             list("01234567"),
-            {
-                "lowest seed": [*map(min, ends), *later],
-                "highest seed": [*map(max, ends), *later],
-            },
-            "number of changes made",
-            "nats",
+            {"this seed": [*(runs[1] for runs in ends), *later]},
+            "step",
+            "excess loss, nats",
         ),
     )
 
@@ -236,11 +252,13 @@ def test_how_far_two_layers_with_a_window_of_four_reach():
     T, window, layers = 12, 4, 2
     mask = np.array([[m - window < n <= m for n in range(T)] for m in range(T)])
     x = stream = torch.randn(T, 3, requires_grad=True)
-    for _ in range(layers):
+    reached = np.full((6, T), math.nan)  # empty for layers that the model does not have
+    for n in range(layers):
         scores = (stream @ stream.T / 10).masked_fill(~torch.tensor(mask), -torch.inf)
         stream = stream + scores.softmax(-1) @ stream
-    stream[-1].sum().backward()
-    reach = (x.grad.abs().sum(1) > 0).numpy().astype(float)
+        (slope,) = torch.autograd.grad(stream[-1].sum(), x, retain_graph=True)
+        reached[n] = (slope.abs().sum(1) > 0).numpy()
+    reach = reached[layers - 1]
     return Seen(
         says(
             "A window of {}: the last query sees {} positions, and after {} layers its output "
@@ -249,8 +267,8 @@ def test_how_far_two_layers_with_a_window_of_four_reach():
         ),
         Grid(
             "what position 11 depends on",
-            np.stack([mask[-1].astype(float), reach]),
-            ["in one layer", "in all layers"],
+            reached,
+            ["1 layer", "2 layers", "3 layers", "4 layers", "5 layers", "6 layers"],
             [str(t) for t in range(T)],
             text=lambda v: "✓" if v else "",
             xlabel="position",
