@@ -249,7 +249,7 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
             "scores",
             marked(seen),
             words,
-            ["row", *words],
+            ["", *words],
             text=lambda v: "→" if v < 0 else f"{v:.1f}",
             detail=lambda i, j: score(i, j - 1) if j else "",
             xlabel="key",
@@ -264,7 +264,7 @@ def test_a_table_of_scores_by_hand_without_its_upper_half():
                     for i, r in enumerate(weights)
                 ]
             ),
-            *(words, ["row", *words], lambda i, j: weight(i, j - 1) if j else ""),
+            *(words, ["", *words], lambda i, j: weight(i, j - 1) if j else ""),
             title="weights: each row sums to 1",
             text=lambda v: "→" if v < 0 else f"{v:.2f}",
             sets=lambda i, j: {"row": words[i]},

@@ -26,7 +26,7 @@ def _share(width: int, keys: int, limit: float, dim: int) -> float:
 
 @cache  # the same for every answer that is checked
 def _half(keys: int = 64, limit: float = 0.97, dim: int = -1) -> float:
-    """The width at which half of the queries have decided, between two widths that were tried."""
+    """The width at which half of the queries are saturated, between two widths that were tried."""
     low, high = 1.0, 2048.0
     while high > 1.03 * low:
         middle = math.sqrt(low * high)
@@ -38,11 +38,11 @@ def _half(keys: int = 64, limit: float = 0.97, dim: int = -1) -> float:
 
 
 DECIDED = number(
-    "The width at which half of the random queries have decided, without the root",
+    "The width at which half of the random queries are saturated, without the root",
     value=_half,
     within=0.2,
-    because="The checker's own runs found {value}. Nothing was learned: the width alone makes the "
-    "queries certain.",
+    because="The checker's own runs found {value}. Nothing was learned: the width alone "
+    "saturates the queries.",
     wrong=[
         WrongNumber(
             "more than a half in place of 0.97",
@@ -65,7 +65,7 @@ DECIDED = number(
 
 
 WRONG_KEY = choice(
-    "What a query that is certain of the wrong key sends back",
+    "What a query with all its weight on the wrong key sends back",
     right="B",
     because="A value receives its weight times the gradient of the output, so value 2 from the "
     "first query, values 1 and 2 from the second. A score receives its weight times dA − δ. One "
