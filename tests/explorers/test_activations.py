@@ -28,28 +28,26 @@ def test_swish_at_three_lies_close_to_relu():
     )
 
 
-@check_explorer("explore-c", {"c": "0.047"})
+@check_explorer("explore-c", {"c": "0.0465"})
 def test_the_error_of_the_tanh_form_with_another_constant():
     def error_of_phi(x):
         phi = np.array([math.erf(v / math.sqrt(2)) for v in x])
-        return np.abs(np.tanh(math.sqrt(2 / math.pi) * (x + 0.047 * x**3)) - phi) / 2
+        return (np.tanh(math.sqrt(2 / math.pi) * (x + 0.0465 * x**3)) - phi) / 2
 
     x, wide = np.arange(1, 121) / 20, np.arange(1, 6001) / 1000
-    error = wide * error_of_phi(wide)
+    error = wide * abs(error_of_phi(wide))
     return Seen(
         says(
             "With c = {} the error for GELU is at most {}, near x = {}; the error for Φ is at most "
             "{}",
-            *(0.047, error.max(), wide[error.argmax()], error_of_phi(wide).max()),
+            *(0.0465, error.max(), wide[error.argmax()], abs(error_of_phi(wide)).max()),
         ),
         Lines(
             "error of the tanh form",
             x,
-            # Where both have run out of digits, the curve ends at the lower limit.
-            {"GELU": np.maximum(x * error_of_phi(x), 1e-9)},
+            {"for Φ": 1e4 * error_of_phi(x), "for GELU": 1e4 * x * error_of_phi(x)},
             "x",
-            "absolute error",
-            yscale="log",
+            "error, in units of 0.0001",
         ),
     )
 
@@ -125,6 +123,8 @@ def test_a_smooth_unit_is_stuck_far_out_on_the_left():
     pre = np.array([4 * normal.inv_cdf((k + 0.5) / 1000) - 2 for k in range(1000)])
     slopes = np.array([normal.cdf(t) + t * normal.pdf(t) for t in pre])
     flat = abs(slopes) < 0.01
+    along = np.arange(-80, 81) / 10
+    curve = np.array([normal.cdf(t) + t * normal.pdf(t) for t in along])
     bars = {
         name: np.histogram(pre[chosen].clip(-8, 7.99), 16, (-8, 8))[0] / 10
         for name, chosen in (("learns", ~flat), ("slope below 0.01", flat))
@@ -140,5 +140,15 @@ def test_a_smooth_unit_is_stuck_far_out_on_the_left():
             bars,
             "weight times input plus bias, from (ends: all beyond)",
             "% of the inputs",
+        ),
+        Lines(
+            "slope of the activation",
+            along,
+            {
+                "learns": np.where(abs(curve) < 0.01, np.nan, curve),
+                "slope below 0.01": np.where(abs(curve) < 0.01, curve, np.nan),
+            },
+            "weight times input plus bias",
+            "slope",
         ),
     )

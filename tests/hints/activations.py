@@ -70,11 +70,6 @@ ENTRIES: Entries = {
     ),
     ("ex-act-softplus", "-10^4"): LeftOut(POWERS),
     ("ex-act-softplus", "10^4"): LeftOut(POWERS),
-    ("ex-act-softplus", "e^x", r"\log(1+t)"): Formula(
-        lambda: {**E, "x": X[3], "y": oracle("activations.softplus")(X[3]), "t": (-X[3]).exp()},
-        claim=r"y=\log(@0)+@1\text{ for }x>0",
-        says=("For positive $x$, take $e^x$ out of the logarithm",),
-    ),
     ("ex-act-gelu-grad", "F.gelu(x, approximate=approximate)"): Code(
         lambda: ({"x": X.clone().requires_grad_(), "approximate": "tanh"},
                  oracle("activations.gelu_grad")(X, "tanh")),

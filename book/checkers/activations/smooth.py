@@ -169,6 +169,12 @@ SOFTPLUS = Exercise(
             lambda x: x.clamp(min=0) + torch.log1p(torch.exp(-x.abs())),
         ),
         WrongAnswer(
+            "where with sides that overflow",
+            "torch.where evaluates both sides. The side that is not chosen is infinite, and the "
+            "gradient gets 0 times infinity, which is nan. Clamp inside the exponentials.",
+            lambda x: torch.where(x > 0, x + torch.log1p(torch.exp(-x)), torch.log1p(torch.exp(x))),
+        ),
+        WrongAnswer(
             "torch's threshold",
             "F.softplus returns x itself from 20 on. At 25 that is off by e^-25.",
             lambda x: F.softplus(x),

@@ -241,7 +241,12 @@ WRONG = [
         exponential_then_log,
         named="digits lost in 1 + t",
     ),
-    Wrong("activations.softplus", "both sides computed everywhere", softplus_by_where),
+    Wrong(
+        "activations.softplus",
+        "both sides computed everywhere",
+        softplus_by_where,
+        named="where with sides that overflow",
+    ),
     Wrong(
         "activations.softplus",
         "log(1 + t) for a tiny t",
