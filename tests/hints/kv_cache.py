@@ -41,8 +41,7 @@ def long_cache():
 
 
 ENTRIES: Entries = {
-    ("ex-grouped-attention", "H=6"): LeftOut(EXAMPLE),
-    ("ex-grouped-attention", "G=2"): LeftOut(EXAMPLE),
+    ("ex-grouped-attention", "(H, G)=(6, 2)"): LeftOut(EXAMPLE),
     ("ex-cached-step", "a+T"): Formula(all_keys, claim="n=@0", says=("keys. How is",)),
     ("ex-cached-step", "a=0"): LeftOut("a case in which a wrong mask may show nothing"),
     ("ex-cached-step", "T=1"): LeftOut("a case in which a wrong mask may show nothing"),
