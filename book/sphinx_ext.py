@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -426,6 +427,8 @@ def _finish(app: Sphinx, error: Exception | None) -> None:
     theme.finished(app, app.config.tp_book)
     if problems := site_problems(Path(app.outdir), set(app.env.found_docs)):
         raise ExtensionError("the site must not be published:\n  " + "\n  ".join(problems))
+    # The program ends now. Taking all documents apart object by object would need 5 seconds more.
+    gc.freeze()
 
 
 # ---------------------------------------------------------------- set-up
