@@ -60,7 +60,7 @@ def test_the_numbers_by_hand():
     },
 )
 def test_the_arrows_turn_and_the_slip_gives_another_score():
-    query, key = 1 + 0.3j, 0.5 + 0.9j
+    query, key = 1 + 0.3j, 0.4 + 0.7j
     turned = [v * np.exp(0.3j * position) for v, position in ((query, 10), (key, 4))]
     score = (turned[0] * turned[1].conjugate()).real
     apart = np.arange(-12, 13)

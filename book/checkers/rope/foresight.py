@@ -48,39 +48,42 @@ def _full(base: float, wavelength: Callable[[int, float], float] = _wavelength) 
 
 REACH = number(
     "Which pairs come round?",
-    value=lambda: _full(1e4) - _full(5e5),
+    value=lambda: _full(1e6),
     within=0.001,
-    because="46 of the 64 pairs complete a turn with base 10000, and half of all, 32, with 500000. "
-    "The other {value} do not any longer.",
+    because="Of the 46 pairs that complete a turn with base 10000, {value} still do with 1000000, "
+    "and 15 do not any longer.",
     wrong=[
         WrongNumber(
-            "the smaller base alone",
-            "So many pairs complete a turn with base 10000. Take off those that still do with "
-            "500000.",
+            "the smaller base",
+            "So many pairs complete a turn with base 10000. The larger base slows all pairs but "
+            "the first.",
             lambda: _full(1e4),
         ),
         WrongNumber(
-            "the larger base alone",
-            "So many pairs complete a turn with base 500000, and as many do not. How many more did "
-            "with 10000?",
-            lambda: _full(5e5),
+            "pair 0 forgotten",
+            "The pairs are numbered from 0: there is one more of them than the number of the last.",
+            lambda: _full(1e6) - 1,
+        ),
+        WrongNumber(
+            "the pairs that are lost",
+            "So many complete a turn with the smaller base and no longer with the larger one. "
+            "Asked for are those that still do.",
+            lambda: _full(1e4) - _full(1e6),
+        ),
+        WrongNumber(
+            "the pairs that the larger base leaves out",
+            "These do not complete a turn with base 1000000. Asked for are those that do.",
+            lambda: 64 - _full(1e6),
         ),
         WrongNumber(
             "2π forgotten",
             "A turn is 2π radians, so the wavelength is 2π over the frequency, and not 1 over it.",
-            lambda: _full(1e4, lambda k, b: b ** (k / 64)) - _full(5e5, lambda k, b: b ** (k / 64)),
+            lambda: _full(1e6, lambda k, b: b ** (k / 64)),
         ),
         WrongNumber(
             "the 2 of the exponent forgotten",
-            "Pair k turns by b to the power of -2k/d. Without the 2 all pairs come round with "
-            "both bases.",
-            lambda: 0.0,
-        ),
-        WrongNumber(
-            "the pairs that the smaller base leaves out",
-            "These do not complete a turn with base 10000. Asked for are those that do, and no "
-            "longer with 500000.",
-            lambda: 64 - _full(1e4),
+            "Pair k turns by b to the power of -2k/d. Without the 2 nearly all pairs come round.",
+            lambda: _full(1e6, lambda k, b: 2 * math.pi * b ** (k / 128)),
         ),
     ],
 )

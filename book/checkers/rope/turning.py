@@ -179,7 +179,7 @@ def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 APPLY = Exercise(
-    title="RoPE with neighbours as pairs",
+    title="RoPE with neighbors as pairs",
     oracle=_apply,
     leading={"x": 2},
     cases=[
@@ -245,7 +245,7 @@ APPLY = Exercise(
         WrongAnswer(
             "halves as pairs",
             "That is the half-split layout, where feature k is paired with k + d/2. Here the "
-            "pairs are neighbours.",
+            "pairs are neighbors.",
             _pairwise(split=_halves, join=lambda a, b: torch.cat([a, b], -1)),
         ),
         WrongAnswer(
@@ -600,7 +600,7 @@ LOOK_BACK = Exercise(
         WrongAnswer(
             "halves as pairs",
             "That is the half-split layout, where feature k is paired with k + d/2. Here the "
-            "pairs are neighbours.",
+            "pairs are neighbors.",
             _by_rotation(_pairwise(split=_halves, join=lambda a, b: torch.cat([a, b], -1))),
         ),
         WrongAnswer(
