@@ -169,7 +169,10 @@ class Watch:
         mine = max(0, judge.own - self.before) if judge else 0
         used = mine + sum(self._about(one) for one in there.values())
         over = used > self.limit
-        if over or now >= self.next_exact:
+        # What was put in the place of what forks share is not in it. Where even all of that would
+        # be within the limit, nobody has to look exactly.
+        hidden = len(there) * self.fresh.own
+        if over or (now >= self.next_exact and used + hidden > self.limit):
             # What is shared was counted often, and what was put in the place of the shared, never.
             self.next_exact = now + EXACT
             if over and not still:

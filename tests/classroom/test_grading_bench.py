@@ -43,12 +43,30 @@ def test_it_prints_the_ratio_and_fails_when_the_scores_differ(tmp_path, monkeypa
     monkeypatch.setattr(bench, "with_engine", lambda *a, **k: ours)
     for name, expected in (("same", 0), ("other", 1)):
         monkeypatch.setattr(bench, "with_nbgrader", lambda *a, name=name, **k: theirs[name])
-        assert bench.main([str(path), "--nbgrader", "python", "--count", "0"]) == expected
+        assert bench.main([str(path), "--nbgrader", sys.executable, "--count", "0"]) == expected
         said = capsys.readouterr().out
         assert "20.0 times without the start, 11.8 times with it" in said
         assert ("the same for all 24" in said) == (name == "same")
         assert ("the same for all 6" in said) == (name == "same")
         assert ("different for student-003" in said) == (name == "other")
+
+
+def test_a_python_named_from_here_is_the_one_that_is_started(tmp_path, monkeypatch, capsys):
+    path = write_source(tmp_path)
+    program = tmp_path / "other" / "python"
+    program.parent.mkdir()
+    program.symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    scores = {f"student-{n:03}": 10.0 for n in range(1, 25)}
+    timing = bench.Timing(2.0, 2.4, 24, scores)
+    named = []
+    monkeypatch.setattr(bench, "with_engine", lambda *a, **k: timing)
+    monkeypatch.setattr(bench, "with_nbgrader", lambda n, *a, **k: named.append(n) or timing)
+    assert bench.main([str(path), "--nbgrader", "other/python", "--count", "0"]) == 0
+    assert set(named) == {str(program)}
+    with pytest.raises(SystemExit):
+        bench.main([str(path), "--nbgrader", "none/python", "--count", "0"])
+    assert "no program 'none/python'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is looked at on Linux only")

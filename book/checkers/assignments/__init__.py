@@ -14,6 +14,7 @@ their own names here too.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 
@@ -31,12 +32,16 @@ EXERCISES: dict[str, core.Exercise] = {}
 
 def questions() -> dict[str, core.Exercise]:
     """Every question of the assignments by its full name, `assignment.question`."""
-    topics = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "common")
     return {
         f"{topic}.{name}": one
-        for topic in topics
+        for topic in _topics()
         for name, one in importlib.import_module(f"{__name__}.{topic}").EXERCISES.items()
     }
+
+
+@functools.cache
+def _topics() -> list[str]:
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "common")
 
 
 def part_of(case: str) -> str:

@@ -80,9 +80,9 @@ def grade(name: str, exercise: Exercise, answer: Answer) -> Report:
         if not failures:
             # Only an answer that is right so far can be told something new by the probes.
             left = [note for o in got for note in o.left]
-            more = _probe(exercise, answer, names, want, watch)
+            more, before = _probe(exercise, answer, names, want, watch), len(cases)
             cases, want, got = [*cases, *more[0]], [*want, *more[1]], [*got, *more[2]]
-            failures = _failures(cases, want, got)
+            failures = _failures(cases, want, got, right=before)
     notes = tuple(dict.fromkeys([*left, *(note for o in got for note in o.left)]))
     if failures:
         found = mistakes(
@@ -119,13 +119,18 @@ def _all(
 
 
 def _failures(
-    cases: Sequence[Case], want: Sequence[Outcome], got: Sequence[Outcome]
+    cases: Sequence[Case], want: Sequence[Outcome], got: Sequence[Outcome], right: int = 0
 ) -> list[tuple[int, Case, Difference]]:
+    """What is different, case by case; the values of the first `right` are known to be right."""
     habit = shared(want, got)
     return [
         (k, case, found)
         for k, (case, w, g) in enumerate(zip(cases, want, got, strict=True))
-        if (found := difference(w, g, case.tol, case.relative) or habit.get(k)) is not None
+        if (
+            found := (None if k < right else difference(w, g, case.tol, case.relative))
+            or habit.get(k)
+        )
+        is not None
     ]
 
 
