@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 from torch import Tensor
@@ -267,13 +268,13 @@ def _biases(plan: Plan) -> str:
     return {(False,) * 3: "–", (True, False, False): "q, k, v"}.get(has, "some")
 
 
+_FACTORS = ("cap", "sinks", "scale")
+
+
 def _factors(plan: Plan) -> str:
-    if plan.attn_cap or plan.logit_cap:
-        return "cap"
-    if plan.sinks:
-        return "sinks"
     scaled = (plan.embed_scale, plan.residual_scale, plan.logit_scale)
-    return "–" if scaled == (1.0, 1.0, 1.0) else "scale"
+    there = (bool(plan.attn_cap or plan.logit_cap), plan.sinks, scaled != (1.0, 1.0, 1.0))
+    return ", ".join(w for w, has in zip(_FACTORS, there, strict=True) if has) or "–"
 
 
 # What may be asked of the table: the column, and the words that fit.
@@ -295,7 +296,10 @@ FEATURES: dict[str, tuple[str, tuple[str, ...]]] = {
     "experts": ("units", ("experts",)),
     "no gate": ("units", ("ReLU", "GELU", "ReLU²", "xIELU")),
     "biases": ("biases", ("all", "some", "q, k, v")),
-    "caps, sinks or scales": ("factors", ("cap", "sinks", "scale")),
+    "caps, sinks or scales": (
+        "factors",
+        tuple(", ".join(c) for n in (1, 2, 3) for c in combinations(_FACTORS, n)),
+    ),
 }
 PERIODS: dict[str, range] = {
     "any year": range(2018, 2100),

@@ -195,7 +195,7 @@ def flat(choices):
 
 
 @check_explorer("explore-lines", {"family": "OLMo 3"})
-def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
+def test_the_table_of_olmo_3_begins_from_olmo_2_and_that_from_llama():
     file = ROOT / "transformer_parts/families/families.toml"
     data = tomllib.loads(file.read_text(encoding="utf-8"))
     line = ["olmo3", "olmo2", "llama"]
@@ -204,27 +204,31 @@ def test_olmo_3_comes_from_olmo_2_and_that_from_llama():
     differ = [k for k in {*own, *root} if own.get(k) != root.get(k)]
     shapes = {}
     names = ["OLMo 3", "OLMo 2", "Llama", "", "", ""]
+    own_entries = ["absent, kind, rope_scaled", "absent, norms, qk_norm, 1 more",
+                   "qkv_bias, out_bias, mlp_bias", "", "", ""]  # fmt: skip
     for k, name in enumerate(names):
         y = 9.6 - 1.8 * k
         shapes[f"box {k}"] = Box(
-            0.3, y, 5.2, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
+            0.1, y, 3.1, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
         )
-        lines = (
-            f"{len(data[line[k]].keys() - {'like', 'names'})} entries of its own" if name else ""
+        shapes[f"entries {k}"] = Text(
+            3.4, y + 0.55, own_entries[k], anchor="start", small=True, shown=bool(name)
         )
-        shapes[f"lines {k}"] = Text(5.8, y + 0.55, lines, anchor="start", shown=bool(name))
+        if name:
+            there = data[line[k]].keys() - {"like", "names"}
+            assert there - {*own_entries[k].split(", ")} == ({"qk_norm_over"} if k == 1 else set())
     for k in range(5):
         shapes[f"arrow {k}"] = Arrow(
-            2.9, 9.0 - 1.8 * k, 2.9, 9.55 - 1.8 * k, shown=bool(names[k + 1])
+            1.65, 9.0 - 1.8 * k, 1.65, 9.55 - 1.8 * k, shown=bool(names[k + 1])
         )
-    of_its_own = [k for k in data["olmo3"] if k not in ("like", "names")]
     return Seen(
         says(
-            "OLMo {} has {} entries of its own and {} names of tensors. It descends in {} steps "
-            "from Llama and differs from it in {} choices",
-            3, len(of_its_own), 0, 2, len(differ),
+            "OLMo {}: {} entries of its own, {} names of tensors, {} tables below it. {} choices "
+            "are not those of Llama.",
+            3, 3, 0, 2, len(differ),
         ),
-        Scene("each family is like the one below it", shapes, xlim=(0, 9.8), ylim=(0.3, 11)),
+        Scene("each table says how it differs from the one below it", shapes,
+              xlim=(0, 10.4), ylim=(0.3, 11)),
     )  # fmt: skip
 
 
@@ -286,19 +290,21 @@ def bars(chosen, n):
     }
     gb = {name: 2 * v / 1e9 for name, v in numbers.items()}
     shapes = {}
-    for k, mark in enumerate(("10 MB", "100 MB", "1 GB", "10 GB", "100 GB"), 1):
-        shapes[mark] = Text(k, 0, mark, small=True, role="quiet")
-        shapes[f"line at {mark}"] = Segment(k, 0.4, k, 11.6, role="quiet", faint=True)
+    for k, mark in enumerate(("10 MB", "100 MB", "1 GB", "10 GB", "100 GB")):
+        x = 2.6 + 1.35 * k
+        shapes[mark] = Text(x, 0, mark, small=True, role="quiet")
+        shapes[f"line at {mark}"] = Segment(x, 0.4, x, 11.6, role="quiet", faint=True)
     for y, (name, v) in zip(range(11, 0, -1), gb.items(), strict=True):
-        end, on = 3 + math.log10(v), name == chosen
+        on = name == chosen
         text = f"{v:.3g} GB" if v >= 1 else f"{1000 * v:.3g} MB"
-        shapes[f"{name}'s bar"] = Box(
-            1, y - 0.3, end - 1, 0.6, "", fill=0.8 if on else 0.25, role="weight"
-        )
-        shapes[f"{name}'s name"] = Text(0.75, y, name, anchor="end", small=True, strong=on)
-        shapes[f"{name}'s number"] = Text(6.9, y, text, anchor="end", small=True)
+        shapes[f"{name}'s dot"] = Dot(
+            2.6 + 1.35 * (math.log10(v) + 2), y, size=3.0 if on else 1.5,
+            role="weight" if on else "ink",
+        )  # fmt: skip
+        shapes[f"{name}'s name"] = Text(2.1, y, name, anchor="end", small=True, strong=on)
+        shapes[f"{name}'s number"] = Text(9.9, y, text, anchor="end", small=True, strong=on)
     return numbers, Scene(
-        "cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(-1, 7),
+        "cache of one text, 16 bits, on a logarithmic axis", shapes, xlim=(0, 10),
         ylim=(-0.4, 11.8), height=320, equal=False,
     )  # fmt: skip
 
@@ -310,7 +316,8 @@ def test_the_cache_of_gemma_3_after_65536_tokens():
     mine, llama = numbers["Gemma 3"], numbers["Llama"]
     return Seen(
         says(
-            "Gemma {} keeps {} GB for {} tokens, {} numbers for each, and {} times what Llama",
+            "Gemma {} keeps {} GB for {} tokens, on average {} numbers for each, and {} times "
+            "what Llama",
             3, 2 * mine / 1e9, n, float(mine / n), mine / llama,
         ),
         scene,
@@ -324,7 +331,8 @@ def test_a_memory_is_as_large_after_a_short_text():
     mine, llama = numbers["Mamba-2"], numbers["Llama"]
     return Seen(
         says(
-            "Mamba-{} keeps {} MB for {} tokens, {} numbers for each, and {} times what Llama",
+            "Mamba-{} keeps {} MB for {} tokens, on average {} numbers for each, and {} times "
+            "what Llama",
             2, 2 * mine / 1e6, 1024, mine / 1024, mine / llama,
         ),
         scene,
@@ -368,6 +376,11 @@ def test_the_newest_families_with_a_norm_of_queries_and_keys():
         ),
         Scene("families and parts, the oldest first", shapes, xlim=(0, 690), ylim=(0, 282)),
     )  # fmt: skip
+
+
+def test_a_family_may_have_two_kinds_of_factors():
+    found = [words(plan_of(f))["factors"] for f in ("gemma2", "gemma3_text", "nanochat", "llama")]
+    assert found == ["cap, scale", "scale", "cap", "–"]
 
 
 def test_the_words_of_some_families_are_those_of_their_papers():

@@ -193,6 +193,10 @@ def test_what_is_missing_is_said():
         assert what in str(error.value)
     with pytest.raises(ValueError, match="quantization_config"):
         read_plan(config("llama", quantization_config={"bits": 4}))
+    with pytest.raises(ValueError, match="t5 has an encoder: read_encoder_plan reads it"):
+        read_plan(config("t5"))
+    with pytest.raises(ValueError, match="key heads that divides 4: 3 are given"):
+        read_plan(config("llama", num_key_value_heads=3))
     with pytest.raises(ValueError, match="divided by the number of the layer"):
         read_plan(config("gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=16,
                          scale_attn_by_inverse_layer_idx=True))  # fmt: skip
@@ -296,6 +300,40 @@ def test_operations_of_a_token_are_those_that_torch_counts(latent):
             with FlopCounterMode(display=False) as counted:
                 model(tokens(1, 1), cache)
         assert counted.get_total_flops() == token_flops(model.plan, length)
+
+
+def test_biases_of_experts_are_no_matrices():
+    plan = read_plan(config("gpt_oss"))
+    d, f, v = 32, 40, 61
+    layer = 2 * d * d + 2 * d * (d // 2) + 2 * 3 * d * f + 4 * d  # two experts and the router
+    assert token_flops(plan, 0) == 2 * (2 * layer + v * d)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gptj", "opt", "xglm", "gpt_neox", "persimmon"])
+def test_a_family_without_shared_keys_does_not_read_their_number(family):
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "ffn_dim": 40,
+             "d_model": 32, "num_layers": 2, "attention_heads": 4}  # fmt: skip
+    given = config(family, num_key_value_heads=2, **sizes)
+    with pytest.raises(ValueError, match="num_key_value_heads = 2: a key that"):
+        read_plan(given, ignore=sizes)
+    assert read_plan(given, ignore=given).num_kv_heads == 4
+
+
+def test_what_a_missing_size_follows_from_is_said():
+    given = {"model_type": "jamba", "vocab_size": 61, "hidden_size": 32,
+             "num_hidden_layers": 2, "num_attention_heads": 8}  # fmt: skip
+    with pytest.raises(ValueError, match="jamba with this configuration lacks") as error:
+        read_plan(given)
+    for key in ("max_position_embeddings", "intermediate_size"):
+        assert f"is not given: it follows from {key}" in str(error.value)
+    with pytest.raises(ValueError, match="rwkv needs parts that are missing: time mixing"):
+        read_plan(config("rwkv"))
+    with pytest.raises(ValueError, match="nemotron_h with this configuration lacks") as error:
+        read_plan(config("nemotron_h"))
+    assert "head_dim is not given" in str(error.value)
+    hybrid = {k: v for k, v in config("falcon_h1").items() if k != "num_key_value_heads"}
+    with pytest.raises(ValueError, match="key heads that divides 4: 8 are given"):
+        read_plan(hybrid, ignore=hybrid)
 
 
 def test_a_config_in_a_folder(tmp_path):

@@ -389,6 +389,13 @@ def _own_keys(family: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def _encoders() -> frozenset[str]:
+    """The families that `transformer_parts.families.encoders` reads."""
+    file = Path(__file__).parent / "encoders" / "encoders.toml"
+    return frozenset(tomllib.loads(file.read_text(encoding="utf-8"))) - {"defaults"}
+
+
 def _unread(raw: Mapping[str, Any], known: Collection[str]) -> list[str]:
     """A line for each key that may choose a part and that nobody has read."""
     lines = []
@@ -423,6 +430,8 @@ def read_plan(
     family = raw.get("model_type")
     if family in MISSING:
         raise ValueError(f"{family} needs parts that are missing: {MISSING[family]}")
+    if family in _encoders():
+        raise ValueError(f"{family} has an encoder: read_encoder_plan reads it")
     if family not in _DATA:
         raise ValueError(
             f"model_type {family!r} is not known; known are {', '.join(FAMILIES)}"
@@ -466,7 +475,8 @@ def read_plan(
                   *_beside_attention(data, at, missing))
         )  # fmt: skip
         if not moe and d_ff is None:
-            missing.append(f"layer {i}: its hidden width is not given")
+            width_of = _follows(data["layer_d_ff"])
+            missing.append(f"layer {i}: its hidden width is not given{width_of}")
     experts = None
     if any(layer.experts for layer in layers):
         given = {k: _given(f"experts.{k}", v, values, missing)
@@ -474,6 +484,11 @@ def read_plan(
         experts = given
         missing += _check_activation(experts, "activation", _EXPERT_ACTIVATIONS)
     mla = choice["mla"]
+    heads, shared = choice["num_heads"], choice["num_kv_heads"]
+    if not mla and any(layer.attention for layer in layers) and heads % (shared or 1):
+        missing.append(
+            f"a number of key heads that divides {heads}: {shared} are given"
+        )
     dim = mla["qk_rope_head_dim"] if mla else choice["head_dim"]
     ropes = _ropes(data, layers, dim, values, missing)
     missing += _check_activation(choice, "activation", set(_ACTIVATIONS.values()))
@@ -498,15 +513,22 @@ def _given(key: str, text: Any, values: Mapping[str, Any], missing: list[str]) -
         value = _value(text, values)
     except TypeError:  # arithmetic with None
         value = None
-        missing.append(f"{key} is not given: it follows from {text[1:]}")
+        missing.append(f"{key} is not given{_follows(text)}")
     else:
         parts = value if isinstance(value, dict) else {key: value}
+        follows = "" if isinstance(value, dict) else _follows(text)
         missing += [
-            f"{name} is not given"
+            f"{name} is not given{follows}"
             for name, part in parts.items()
             if part is None and name not in _MAY_BE_NONE
         ]
     return value
+
+
+def _follows(text: Any) -> str:
+    """Which keys of config.json a choice is computed from, to end a line with."""
+    computed = isinstance(text, str) and text.startswith("=")
+    return f": it follows from {text[1:]}" if computed else ""
 
 
 def _beside_attention(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from book.checkers.families.buckets import BUCKETS
 from book.checkers.families.compare import DIFF
 from book.checkers.families.fused import SPLIT
 from book.checkers.families.reading import CHILD, PATIENT, SILENT, TASTING
@@ -15,4 +16,5 @@ EXERCISES = {
     "silent": SILENT,
     "patient": PATIENT,
     "spend": SPEND,
+    "buckets": BUCKETS,
 }

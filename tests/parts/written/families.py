@@ -116,6 +116,25 @@ def heads_forgotten(layers, kv_heads, head_dim, state, length, budget):
     return by_steps(layers, 1, head_dim, state, length, budget)
 
 
+# families.buckets
+def by_tensor(query, length, buckets, far):
+    n, e = buckets // 2, buckets // 4
+    distance = torch.arange(length) - query
+    away = distance.abs().double()
+    wide = e + (n - e) * torch.log(away.clamp(min=e) / e) / torch.log(torch.tensor(far / e))
+    bucket = torch.where(away < e, away, wide.clamp(max=n - 1)).long()
+    return (bucket + n * (distance > 0)).tolist()
+
+
+def far_keys_dropped(query, length, buckets, far):
+    found = by_tensor(query, length, buckets, far)
+    return [b for key, b in enumerate(found) if abs(key - query) < far]
+
+
+def counted_from_one(query, length, buckets, far):
+    return by_tensor(query - 1, length, buckets, far)
+
+
 WRONG = [
     Wrong("families.diff", "zero and false count as missing", falsy_is_missing),
     Wrong("families.diff", "the defaults win", defaults_win),
@@ -124,6 +143,8 @@ WRONG = [
     Wrong("families.split", "values in place of keys", values_twice),
     Wrong("families.spend", "an error before all attend", stops_early),
     Wrong("families.spend", "one head of keys", heads_forgotten),
+    Wrong("families.buckets", "keys farther than far left out", far_keys_dropped),
+    Wrong("families.buckets", "the query counted from 1", counted_from_one),
 ]
 RIGHT = [
     Right("families.diff", "a loop over the union", by_union),
@@ -131,4 +152,5 @@ RIGHT = [
     Right("families.split", "with reshape", by_view),
     Right("families.split", "by an index of places", by_index),
     Right("families.spend", "one layer after the other", by_steps),
+    Right("families.buckets", "on a tensor", by_tensor),
 ]
