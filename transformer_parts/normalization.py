@@ -467,7 +467,7 @@ def layer_norm_jacobian(x: Tensor, eps: float = 1e-5) -> Tensor:
     d, s = len(x), torch.sqrt(x.var(correction=0) + eps)
     x_hat, one = (x - x.mean()) / s, torch.ones_like(x)
     return (
-        torch.eye(d, dtype=x.dtype)
+        torch.eye(d, dtype=x.dtype, device=x.device)
         - (torch.outer(one, one) + torch.outer(x_hat, x_hat)) / d
     ) / s
 
@@ -484,4 +484,6 @@ def rms_norm_jacobian(x: Tensor, eps: float = 1e-5) -> Tensor:
         raise ValueError(f"x must have shape (d,), got {tuple(x.shape)}")
     d, s = len(x), torch.sqrt(x.pow(2).mean() + eps)
     x_hat = x / s
-    return (torch.eye(d, dtype=x.dtype) - torch.outer(x_hat, x_hat) / d) / s
+    return (
+        torch.eye(d, dtype=x.dtype, device=x.device) - torch.outer(x_hat, x_hat) / d
+    ) / s

@@ -43,8 +43,8 @@ def run(device: str) -> int:
 def differs(module: nn.Module, args: tuple[Any, ...], device: str) -> str | None:
     """What is not as on the CPU, or None."""
     there = copy.deepcopy(module).to(device)
-    here, moved = _leaves(args), _leaves(args, device)
-    want, have = flat(module(*here)), flat(there(*moved))
+    here, elsewhere = moved(args), moved(args, device)
+    want, have = flat(module(*here)), flat(there(*elsewhere))
     if any(t.device.type != torch.device(device).type for t in have):
         return "the output is on another device than the input"
     apart = max((_apart(a, b) for a, b in zip(have, want, strict=True)), default=0.0)
@@ -63,7 +63,7 @@ def differs(module: nn.Module, args: tuple[Any, ...], device: str) -> str | None
         ),
         *(
             (f"input {i}", p.grad, q.grad)
-            for i, (p, q) in enumerate(zip(flat(here), flat(moved), strict=True))
+            for i, (p, q) in enumerate(zip(flat(here), flat(elsewhere), strict=True))
         ),
     ]:
         if (a is None) != (b is None):
@@ -96,9 +96,9 @@ def flat(value: Any) -> list[Tensor]:
     return [tensor for one in value for tensor in flat(one)]
 
 
-def _leaves(value: Any, device: str = "cpu") -> Any:
+def moved(value: Any, device: str = "cpu") -> Any:
     """Fresh leaves with these values on the device."""
     if isinstance(value, Tensor):
         made = value.detach().clone().to(device)
         return made.requires_grad_() if made.is_floating_point() else made
-    return tuple(_leaves(one, device) for one in value)
+    return tuple(moved(one, device) for one in value)
