@@ -5,9 +5,9 @@ The oracles are torch's own operators and autograd, never the book's library.
 
 from __future__ import annotations
 
-from book.checkers.activations.numbers import DIFFER, GAIN, LEAK
+from book.checkers.activations.numbers import DIFFER, GAIN, LEAK, OTHER
 from book.checkers.activations.relu import LEAKY_RELU
-from book.checkers.activations.smooth import GELU_GRAD, SOFTPLUS, SWISH_BACKWARD, TANH
+from book.checkers.activations.smooth import GELU_GRAD, SOFTPLUS, TANH
 
 EXERCISES = {
     "tanh": TANH,
@@ -15,7 +15,7 @@ EXERCISES = {
     "leaky_relu": LEAKY_RELU,
     "gelu_grad": GELU_GRAD,
     "differ": DIFFER,
-    "swish_backward": SWISH_BACKWARD,
+    "other": OTHER,
     "leak": LEAK,
     "gain": GAIN,
 }

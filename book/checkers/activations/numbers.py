@@ -1,4 +1,4 @@
-"""Questions: where two forms of GELU differ, what a leak saves, and what a gain does."""
+"""Questions: two forms of GELU, two inputs of SiLU, what a leak saves, and what a gain does."""
 
 from __future__ import annotations
 
@@ -40,6 +40,58 @@ DIFFER = number(
             "at zero",
             "At 0 both are 0: the two forms were made to agree there.",
             lambda: 0.0,
+        ),
+    ],
+)
+
+
+def _other_input() -> float:
+    """Where SiLU has the value at -0.5 once more, by halving an interval left of the minimum."""
+    value = F.silu(torch.tensor(-0.5, dtype=torch.float64))
+    low, high = torch.tensor([-20.0, -1.3], dtype=torch.float64)
+    for _ in range(60):
+        mid = (low + high) / 2
+        low, high = (mid, high) if F.silu(mid) > value else (low, mid)
+    return float(mid)
+
+
+OTHER = number(
+    "Does the output suffice?",
+    value=_other_input,
+    within=0.01,
+    because="SiLU has the same value at {value}, where it falls; at -0.5 it rises. So the output "
+    "alone does not say what a gradient is multiplied by.",
+    wrong=[
+        WrongNumber(
+            "the input that was given",
+            "That is the input that was given. SiLU has the same value once more, left of its "
+            "minimum.",
+            lambda: -0.5,
+        ),
+        WrongNumber(
+            "the mirror image",
+            "SiLU is not even: at 0.5 it is positive.",
+            lambda: 0.5,
+        ),
+        WrongNumber(
+            "the minimum",
+            "That is where SiLU is smallest. The other input lies left of it.",
+            lambda: -1.2785,
+        ),
+        WrongNumber(
+            "mirrored at the minimum",
+            "SiLU is not symmetric about its minimum: on the left it returns more slowly.",
+            lambda: -2.057,
+        ),
+        WrongNumber(
+            "the value",
+            "That is the value at -0.5. Asked for is another input that has it.",
+            lambda: -0.18877,
+        ),
+        WrongNumber(
+            "GELU in place of SiLU",
+            "There GELU has the value that it has at -0.5. SiLU is x times the sigmoid.",
+            lambda: -1.0493,
         ),
     ],
 )

@@ -146,40 +146,6 @@ def one_form_by_autograd(x, approximate):
     return gelu_by_func(x, approximate)
 
 
-# swish backwards
-def swish_with(for_x=None, for_beta=None):
-    def answer(grad_out, x, beta):
-        s = torch.sigmoid(beta * x)
-        a = for_x(x, beta, s) if for_x else s + beta * x * s * (1 - s)
-        b = for_beta(grad_out, x, s, beta) if for_beta else (grad_out * x * x * s * (1 - s)).sum()
-        return grad_out * a, b.reshape(beta.shape) if b.numel() == beta.numel() else b
-
-    return answer
-
-
-def swish_backward_by_autograd(grad_out, x, beta):
-    x, beta = x.detach().requires_grad_(), beta.detach().requires_grad_()
-    return torch.autograd.grad(x * torch.sigmoid(beta * x), (x, beta), grad_out)
-
-
-def beta_always_of_shape_one(grad_out, x, beta):
-    a, b = swish_with()(grad_out, x, beta)
-    return a, b.reshape(1)
-
-
-def beta_always_a_number(grad_out, x, beta):
-    a, b = swish_with()(grad_out, x, beta)
-    return a, b.sum()
-
-
-def sigmoid_by_exponential(grad_out, x, beta):
-    e = torch.exp(beta * x)
-    s = e / (1 + e)
-    return grad_out * (s + beta * x * s * (1 - s)), (grad_out * x**2 * s * (1 - s)).sum().reshape(
-        beta.shape
-    )
-
-
 # leaky
 def leaky_by_a_factor(x, negative_slope):
     return x * torch.where(x > 0, 1.0, negative_slope)
@@ -303,44 +269,6 @@ WRONG = [
         named="the two names exchanged",
     ),
     Wrong(
-        "activations.swish_backward",
-        "no β in the second term",
-        swish_with(for_x=lambda x, beta, s: s + x * s * (1 - s)),
-        named="beta forgotten in the gradient of x",
-    ),
-    Wrong(
-        "activations.swish_backward",
-        "x for x²",
-        swish_with(for_beta=lambda g, x, s, beta: (g * x * s * (1 - s)).sum()),
-        named="one factor x too few in the gradient of beta",
-    ),
-    Wrong(
-        "activations.swish_backward",
-        "the mean over entries",
-        swish_with(for_beta=lambda g, x, s, beta: (g * x * x * s * (1 - s)).mean()),
-        named="mean in place of the sum for beta",
-    ),
-    Wrong(
-        "activations.swish_backward",
-        "grad_out left out of β's",
-        swish_with(for_beta=lambda g, x, s, beta: (x * x * s * (1 - s)).sum()),
-    ),
-    Wrong(
-        "activations.swish_backward",
-        "β x² s (1 − s)",
-        swish_with(for_beta=lambda g, x, s, beta: (beta * g * x * x * s * (1 - s)).sum()),
-        named="a factor beta in the gradient of beta",
-    ),
-    Wrong("activations.swish_backward", "β's always of shape (1,)", beta_always_of_shape_one),
-    Wrong("activations.swish_backward", "β's always a number", beta_always_a_number),
-    Wrong("activations.swish_backward", "eᵝˣ/(1 + eᵝˣ)", sigmoid_by_exponential),
-    Wrong(
-        "activations.swish_backward",
-        "autograd.grad",
-        swish_backward_by_autograd,
-        says="without autograd",
-    ),
-    Wrong(
         "activations.leaky_relu",
         "relu(x) − a relu(−x)",
         lambda x, negative_slope: F.relu(x) - negative_slope * F.relu(-x),
@@ -431,23 +359,6 @@ def gelu_grad_by_sigmoid(x, approximate):
     return s + x * s * (1 - s) * a * (1 + 3 * 0.044715 * x**2)
 
 
-def swish_backward_by_einsum(grad_out, x, beta):
-    s = torch.sigmoid(x * beta)
-    slope = torch.sigmoid(-x * beta) * s
-    letters = "abcdefg"[: x.dim()]
-    to_beta = torch.einsum(f"{letters},{letters}->", grad_out, x * x * slope)
-    return torch.addcmul(grad_out * s, grad_out, beta * x * slope), to_beta.view_as(beta)
-
-
-def swish_backward_by_silu(grad_out, x, beta):
-    z = beta * x
-    s = z.sigmoid()
-    y = x * s
-    return grad_out * (beta * y + s * (1 - beta * y)), torch.sum(grad_out * x * (y - y * s)).expand(
-        beta.shape
-    ).clone()
-
-
 def leaky_by_relu(x, negative_slope):
     return negative_slope * x + (1 - negative_slope) * F.relu(x)
 
@@ -465,8 +376,6 @@ RIGHT = [
     Right("activations.gelu_grad", "erf and addcmul", gelu_grad_with_erf),
     Right("activations.gelu_grad", "the tanh as a sigmoid", gelu_grad_by_sigmoid),
     Right("activations.gelu_grad", "the tanh form by cosh", sech_by_cosh),
-    Right("activations.swish_backward", "einsum", swish_backward_by_einsum),
-    Right("activations.swish_backward", "y and its own derivative", swish_backward_by_silu),
     Right("activations.leaky_relu", "a line and a relu", leaky_by_relu),
     Right("activations.leaky_relu", "a factor for each entry", leaky_by_masked_fill),
 ]
