@@ -84,6 +84,7 @@ def test_merges_and_ids_are_those_of_the_library(corpus, pattern):
     ours = BPETokenizer(merges[: len(model["merges"])], pattern=pattern, first=ORDER)
     assert len(made) > 50 or corpus != "the stories"
     assert {in_characters(t): k for k, t in enumerate(ours.vocabulary)} == model["vocab"]
+    assert model["vocab"]["Ġ"] == ours.encode(" ")[0]  # how a space is printed
     for text in [*TOLD[:5], *(str(s) for s in islice(stories("held out"), 5)), *OTHER]:
         ids = ours.encode(text)
         assert ids == library.encode(text).ids
