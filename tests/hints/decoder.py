@@ -49,23 +49,6 @@ def permuted():
     return Call({"v": weight[:, 0], "w": new[:, 0], r"d_\text{head}": 6}, ranges={"k": range(3)})
 
 
-def normalised():
-    q, gain = draw(1, 2, 3, 4), draw(4, seed=1)
-    want = q / (q.square().mean(-1, keepdim=True) + 0.3).sqrt() * gain
-    return {"q": q, "q_gain": gain, "eps": 0.3}, want
-
-
-def scaled():
-    """Scores of the reference where nothing is turned; rows of norm 2, so eps changes them."""
-    q, k, gain, eps = draw(3, 4), draw(5, 4), draw(4, seed=1), 1e-3
-    still = torch.ones(5, 2).double(), torch.zeros(5, 2).double()
-    scores = oracle("decoder.qk_norm")(
-        q[None, None], k[None, None, :3], gain, gain, still[0][:3], still[1][:3], eps
-    )
-    norm = [F.rms_norm(x, (4,), gain, eps) for x in (q, k[:3])]
-    return {"s": scores[0, 0], "q": norm[0], "k": norm[1], r"d_\text{head}": 4}
-
-
 def equal_work():
     """Keys at which the two products of all heads cost what the matrices do, counted one by one."""
     one_key = sum(2 * 2 * 128 for _ in range(32) for _ in range(32))  # layers, heads
@@ -131,14 +114,6 @@ ENTRIES: Entries = {
         permuted,
         claim=r"w_{@0}=v_k,\qquad w_{@2}=v_{@1}",
         says=("feature $k$ of a head goes to place $2k$, feature $k+d_\\text{head}/2$ to $2k+1$",),
-    ),
-    ("ex-dec-qk-norm", "F.rms_norm(q, q.shape[-1:], q_gain, eps)"): Code(
-        normalised,
-        ("F.rms_norm(q, q.shape[-2:], None, eps)", "F.rms_norm(q, q.shape[-1:], q_gain)",
-         "F.rms_norm(q, q.shape[-1:], None, eps)"),
-    ),
-    ("ex-dec-qk-norm", r"\sqrt{d_\text{head}}"): Formula(
-        scaled, claim=r"s=qk^\top/@0", says=("The division by",)
     ),
     ("ex-dec-crossing", r"2\cdot7.5\cdot10^9", r"4\cdot128"): Formula(
         equal_work,

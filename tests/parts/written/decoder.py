@@ -142,40 +142,44 @@ def convert_in_place(q, k, v, q_bias, k_bias, num_heads, num_kv_heads):
     return made[0], made[1], v, made[2], made[3]
 
 
-# decoder.qk_norm
-
-
-def turn(x, cos, sin):
-    a, b = x[..., ::2], x[..., 1::2]
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+# decoder.block
 
 
 def normed(x, gain, eps):
     return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * gain
 
 
-def norm_after_rotation(q, k, q_gain, k_gain, cos, sin, eps):
-    q, k = (normed(turn(x, cos, sin), g, eps) for x, g in ((q, q_gain), (k, k_gain)))
-    return q @ k.mT / math.sqrt(q.shape[-1])
+def by_tril(scores):
+    seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    return torch.where(seen, scores, -math.inf)
 
 
-def length_in_place_of_mean(q, k, q_gain, k_gain, cos, sin, eps):
-    q, k = (x / (x.square().sum(-1, keepdim=True) + eps).sqrt() * g
-            for x, g in ((q, q_gain), (k, k_gain)))  # fmt: skip
-    return turn(q, cos, sin) @ turn(k, cos, sin).mT / math.sqrt(q.shape[-1])
+def block_with(
+    turned=lambda rotate, x, gain, eps: rotate(normed(x, gain, eps)),
+    norm=normed,
+    mask=lambda scores: scores + torch.full_like(scores, -math.inf).triu(1),
+    shared=lambda x, n: x.repeat_interleave(n, 1),
+    second=lambda x, u: u,
+    last=lambda y, w, eps: y,
+    split=lambda x, n: x.reshape(*x.shape[:2], n, -1).permute(0, 2, 1, 3),
+):
+    """A block with einsum, in which a part can be another one."""
 
+    def answer(x, w, rotate, num_heads, num_kv_heads, eps):
+        h = norm(x, w["input_layernorm"], eps)
+        q, k, v = (torch.einsum("btd,ed->bte", h, w[f"{n}_proj"]) for n in "qkv")
+        q, k, v = split(q, num_heads), split(k, num_kv_heads), split(v, num_kv_heads)
+        q, k = turned(rotate, q, w["q_norm"], eps), turned(rotate, k, w["k_norm"], eps)
+        k, v = (shared(t, num_heads // num_kv_heads) for t in (k, v))
+        weights = mask(torch.einsum("bhtd,bhsd->bhts", q, k) * q.shape[-1] ** -0.5).softmax(-1)
+        z = torch.einsum("bhts,bhsd->bthd", weights, v).flatten(2)
+        u = x + torch.einsum("bte,de->btd", z, w["o_proj"])
+        h = norm(second(x, u), w["post_attention_layernorm"], eps)
+        gate = torch.einsum("btd,fd->btf", h, w["gate_proj"])
+        hidden = gate / (1 + (-gate).exp()) * torch.einsum("btd,fd->btf", h, w["up_proj"])
+        return last(u + torch.einsum("btf,df->btd", hidden, w["down_proj"]), w, eps)
 
-def unscaled(q, k, q_gain, k_gain, cos, sin, eps):
-    return turn(normed(q, q_gain, eps), cos, sin) @ turn(normed(k, k_gain, eps), cos, sin).mT
-
-
-def gains_exchanged(q, k, q_gain, k_gain, cos, sin, eps):
-    return plain(q, k, k_gain, q_gain, cos, sin, eps)
-
-
-def plain(q, k, q_gain, k_gain, cos, sin, eps):
-    q, k = turn(normed(q, q_gain, eps), cos, sin), turn(normed(k, k_gain, eps), cos, sin)
-    return torch.einsum("bhtd,bhsd->bhts", q, k) * q.shape[-1] ** -0.5
+    return answer
 
 
 WRONG = [
@@ -235,19 +239,40 @@ WRONG = [
         named="biases left as they are",
     ),
     Wrong(
-        "decoder.qk_norm",
+        "decoder.block",
         "norm after rotation",
-        norm_after_rotation,
-        named="norm after the rotation",
+        block_with(turned=lambda rotate, x, gain, eps: normed(rotate(x), gain, eps)),
+        named="QK-norm after the rotation",
     ),
     Wrong(
-        "decoder.qk_norm",
-        "length in place of mean",
-        length_in_place_of_mean,
-        named="divided by the length",
+        "decoder.block",
+        "no QK-norm",
+        block_with(turned=lambda rotate, x, gain, eps: rotate(x)),
+        named="QK-norm forgotten",
     ),
-    Wrong("decoder.qk_norm", "unscaled", unscaled, named="scale forgotten"),
-    Wrong("decoder.qk_norm", "gains exchanged", gains_exchanged, named="gains exchanged"),
+    Wrong(
+        "decoder.block",
+        "tiled heads",
+        block_with(shared=lambda x, n: torch.cat([x] * n, 1)),
+        named="keys and values dealt out in turn",
+    ),
+    Wrong("decoder.block", "sees all", block_with(mask=lambda s: s), named="no causal mask"),
+    Wrong(
+        "decoder.block",
+        "the mask turned round",
+        block_with(mask=lambda s: s.masked_fill(torch.ones_like(s).triu(1).mT.bool(), -1e9)),
+    ),
+    Wrong(
+        "decoder.block",
+        "x into the second norm",
+        block_with(second=lambda x, u: x),
+        named="both sub-layers on the same input",
+    ),
+    Wrong(
+        "decoder.block",
+        "a last norm as well",
+        block_with(last=lambda y, w, eps: normed(y, w["post_attention_layernorm"], eps)),
+    ),
 ]
 RIGHT = [
     Right("decoder.parameter_count", "by a list of shapes", by_a_list_of_shapes),
@@ -255,5 +280,6 @@ RIGHT = [
     Right("decoder.top_p", "row by row", row_by_row),
     Right("decoder.convert", "by lists of rows", convert_with()),
     Right("decoder.convert", "by slices", convert_in_place),
-    Right("decoder.qk_norm", "by einsum", plain),
+    Right("decoder.block", "by einsum", block_with()),
+    Right("decoder.block", "a mask by tril", block_with(mask=by_tril)),
 ]
