@@ -58,8 +58,8 @@ def test_ten_queries_of_a_window():
     return Seen(
         says(
             "A window of {}, step {} of {}: {} of {} scores are computed, {} of them are in memory "
-            "now. {} outputs are ready; {} of their scores were dropped, and they differ from full "
-            "attention by up to {}",
+            "now. {} outputs are ready. Of their scores {} were dropped; these outputs differ from "
+            "those of full attention by up to {}",
             *(4, 5, 6, int(computed), 78, int(computed), 10, int(dropped), np.nanmax(off)),
         ),
         marks(picture, [("✓", 0.5)] * 10 + [(" ", 0.0)] * 2),
@@ -83,8 +83,8 @@ def test_five_tiles():
     return Seen(
         says(
             "Tiles of {}, step {} of {}: {} of {} scores are computed, {} of them are in memory "
-            "now. {} outputs are ready; {} of their scores were dropped, and they differ from full "
-            "attention by up to {}",
+            "now. {} outputs are ready. Of their scores {} were dropped; these outputs differ from "
+            "those of full attention by up to {}",
             *(4, 5, 6, computed, 78, held, 8, 0, 0.0),
         ),
         marks(picture, [("✓", 0.5)] * 8 + [("…", 0.2)] * 4),
@@ -309,6 +309,7 @@ def test_a_narrow_head_in_wide_tiles():
         tiled += one + one + 2 * rows.nbytes
     # Q, K and V with two bytes a number; O, the tile, and two numbers for each query with four.
     chip = 3 * one + 2 * one + 4 * block * block + 2 * 4 * block
+    assert chip > 228 * 2**10
     with FlopCounterMode(display=False) as counter:
         (rows @ rows.T) @ rows
     flops = counter.get_total_flops()
@@ -319,11 +320,11 @@ def test_a_narrow_head_in_wide_tiles():
         says(
             "{} tokens, {} features, tiles of {}: the plain way moves {} MiB, tiles move {} MiB, "
             "a ratio of {}: {} and {} FLOPs for each byte. Beside inputs and output the large "
-            "memory keeps {} MiB of scores, or {} KiB of log-sum-exps; the chip holds {} KiB for "
-            "tiles",
+            "memory keeps {} MiB of scores, or {} KiB of log-sum-exps. A tile takes {} KiB of the "
+            "chip's {}: it does not fit",
             *(tokens, head, block, plain / 2**20, tiled / 2**20, plain / tiled),
             *(flops / plain, flops / tiled),
-            *(scores.nbytes / 2**20, sums / 2**10, chip / 2**10),
+            *(scores.nbytes / 2**20, sums / 2**10, chip / 2**10, 228),
         ),
         Bars(
             "FLOPs for each byte moved",
@@ -352,26 +353,54 @@ def test_a_narrow_head_in_wide_tiles():
     )
 
 
+def shared(values_of, workers):
+    """For each worker its x and width, its share and its output, by sums over its keys."""
+    scores, values = values_of
+    powers = [math.exp(s) for s in scores]
+    each = len(powers) // workers
+    found = []
+    for worker in range(workers):
+        mine = range(each * worker, each * (worker + 1))
+        own = sum(powers[j] for j in mine)
+        out = sum(powers[j] * values[j] for j in mine) / own
+        found.append((each * worker, each, own / sum(powers), out))
+    return found
+
+
 @check_explorer("split-explorer", {"workers": "4"})
 def test_four_workers_with_two_keys_each():
-    powers = [math.exp(s) for s in (1, 0, 2, -1, 3, 0, 1, 2)]
-    values = [4, 0, 8, 2, 10, 6, 0, 4]
-    share, outs = [math.nan] * 8, [math.nan] * 8
-    for worker in range(4):
-        mine = powers[2 * worker : 2 * worker + 2]
-        read = zip(mine, values[2 * worker : 2 * worker + 2], strict=True)
-        outs[worker] = sum(p * v for p, v in read) / sum(mine)
-        share[worker] = sum(mine) / sum(powers)
-    merged = sum(p * v for p, v in zip(powers, values, strict=True)) / sum(powers)
-    workers = [str(n) for n in range(1, 9)]
+    scores, values = [1, 0, 2, -1, 3, 0, 1, 2], [4, 0, 8, 2, 10, 6, 0, 4]
+    told = shared((scores, values), 4)
+    ((_, _, _, merged),) = shared((scores, values), 1)
+    shapes = {}
+    for j in range(8):
+        shapes[f"score {j}"] = Cell(0, j, str(scores[j]).replace("-", "−"), fill=0.3, role="key")
+        shapes[f"value {j}"] = Cell(1, j, str(values[j]), fill=0.3, role="value")
+    for r, (first, each, share, out) in enumerate([*told, *4 * told[-1:]]):
+        x, wide, there = first + 0.04, each - 0.08, r < 4
+        shapes[f"worker {r}"] = Box(x, -3.3, wide, 1, str(r + 1), role="quiet", shown=there)
+        shapes[f"share {r}"] = Box(
+            *(x, -4.4, wide, 1, f"{share:.2f}".lstrip("0")), role="weight", fill=share, shown=there
+        )
+        shapes[f"output {r}"] = Box(
+            x, -5.5, wide, 1, f"{out:.1f}", role="value", fill=0.3, shown=there
+        )
+    added = [share * out for _, _, share, out in told] + [math.nan] * 4
     return Seen(
         says(
             "{} workers with {} keys each. Worker {} reports {} and has the largest share, {}. The "
             "outputs, times their shares, add up to {}; one softmax over all keys gives {}",
-            *(4, 2, 3, outs[2], share[2], merged, merged),
+            *(4, 2, 3, told[2][3], told[2][2], merged, merged),
         ),
-        Bars("share of each worker", workers, {"share": share}, "worker", "share", (0, 1)),
-        Bars("output that it reports", workers, {"output": outs}, "worker", "output", (0, 10)),
+        Scene("who reads and reports what", shapes, xlim=(-1.9, 8.1), ylim=(-5.7, 1)),
+        Bars(
+            "share times output",
+            [str(n) for n in range(1, 9)],
+            {"added": added},
+            "worker",
+            "added to the output",
+            (0, 8),
+        ),
     )
 
 
