@@ -52,6 +52,7 @@ WHOLE = (
     "chapters/test_the_net_catches_fish.py",
     "explorers/test_covered.py",
     "explorers/test_reading_scenes.py",
+    "parts/test_other_device.py",
     "parts/test_transformations.py",
 )
 
