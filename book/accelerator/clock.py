@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 
+from transformer_parts.cost import matmul_parameters
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
-from transformer_parts.kv_cache import KVCache
+from transformer_parts.kv_cache import KVCache, kv_cache_bytes_per_token
 
 HALF = torch.bfloat16
 # Mistral 7B, whose numbers chapter 16 takes for its first picture.
@@ -52,15 +53,14 @@ def run(device: str, file: Path) -> int:
     return 0
 
 
-def seconds(call: Callable[[], Any], repeats: int = 15, cold: bool = True) -> float:
+def seconds(call: Callable[[], Any], repeats: int = 15) -> float:
     """The median time of a call on the GPU."""
-    flush = torch.empty(256 * 2**20, dtype=torch.int8) if cold else None
+    flush = torch.empty(256 * 2**20, dtype=torch.int8)
     for _ in range(3):
         call()
     marks = []
     for _ in range(repeats):
-        if flush is not None:
-            flush.zero_()
+        flush.zero_()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in "se")  # type: ignore[no-untyped-call]
         start.record()
         call()
@@ -162,10 +162,11 @@ def decoding() -> dict[str, Any]:
     weights = sum(p.numel() for p in model.parameters())
     found: list[dict[str, Any]] = []
     room = torch.cuda.mem_get_info()[0] * 0.9
+    position = kv_cache_bytes_per_token(SEVEN.num_layers, SEVEN.kv_heads, SEVEN.d_head)
     with torch.inference_mode():
         for context in (0, 1024, 8192):
             for batch in (1, 8, 32, 64, 128, 256, 512):
-                if batch * (context + 1) * 2 * 8 * 128 * 32 * 2 > room:
+                if batch * (context + 1) * position > room:
                     continue
                 step = _step(model, batch, context)
                 eager = seconds(step, 7)
@@ -254,8 +255,7 @@ def training() -> dict[str, float]:
 
     taken = seconds(step, 7)
     return {
-        "matmul_weights": sum(p.numel() for p in model.parameters() if p.dim() > 1)
-        - model.embed.weight.numel(),
+        "matmul_weights": sum(matmul_parameters(SMALL).values()),
         "tokens": tokens[:, 1:].numel(),
         "seconds": taken,
         "peak_bytes": torch.cuda.max_memory_allocated(),

@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, jvp, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformable import ELSEWHERE, FUNCTIONS, MODULES, Function
 
+from book.accelerator.parts import flat
 from book.measured import record
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig, generate
 
@@ -34,12 +35,6 @@ def double():
     torch.set_default_dtype(before)
     torch.backends.mha.set_fastpath_enabled(fast)
     torch._dynamo.reset()
-
-
-def flat(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [tensor for one in value for tensor in flat(one)]
 
 
 def same(have, want, atol=1e-10):

@@ -389,13 +389,6 @@ def _own_keys(family: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@cache
-def _encoders() -> frozenset[str]:
-    """The families that `transformer_parts.families.encoders` reads."""
-    file = Path(__file__).parent / "encoders" / "encoders.toml"
-    return frozenset(tomllib.loads(file.read_text(encoding="utf-8"))) - {"defaults"}
-
-
 def _unread(raw: Mapping[str, Any], known: Collection[str]) -> list[str]:
     """A line for each key that may choose a part and that nobody has read."""
     lines = []
@@ -430,7 +423,10 @@ def read_plan(
     family = raw.get("model_type")
     if family in MISSING:
         raise ValueError(f"{family} needs parts that are missing: {MISSING[family]}")
-    if family in _encoders():
+    # Here, because the module of the encoders' plans begins with this one.
+    from transformer_parts.families.encoders.plan import ENCODERS
+
+    if family in ENCODERS:
         raise ValueError(f"{family} has an encoder: read_encoder_plan reads it")
     if family not in _DATA:
         raise ValueError(
