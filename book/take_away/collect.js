@@ -138,7 +138,7 @@
   });
   // Marks of code that have no colour of their own, or no meaning, are half of the weight.
   all("pre[id]").forEach((pre) => pre.removeAttribute("id"));
-  all("pre > span:not([class]), pre span:is(.n, .nn, .nx, .p, .w), code > span.pre").forEach((span) => {
+  all("pre > span:not([class]), pre span:is(.n, .nn, .nx, .p, .w)").forEach((span) => {
     const parent = span.parentNode;
     span.replaceWith(...span.childNodes);
     parent.normalize();

@@ -25,6 +25,8 @@ FITS = 500
 TALL = 0.75
 # A formula in a line, and the signs that touch it: browsers would break the line between them.
 _BEFORE = re.compile(r"[(“]$")
+# Blanks of which a browser would show one.
+_MANY = re.compile(r" {2,}")
 _AFTER = re.compile(r"^[-,.;:?!)’”]+")
 
 
@@ -58,6 +60,15 @@ class Translator(HTML5Translator):
         made = "".join(self.body[start:])
         del self.body[start:]
         self.body.append(made.replace("<img ", f'<img {shape}decoding="async" ', 1))
+
+    def visit_literal(self, node: nodes.literal) -> None:
+        """Code in a line without the element that Sphinx puts around every word of it."""
+        if node["classes"] or node["ids"]:
+            super().visit_literal(node)
+            return
+        text = _MANY.sub(lambda blanks: "\xa0" * (len(blanks[0]) - 1) + " ", node.astext())
+        self.body.append(f'<code class="notranslate">{self.encode(text)}</code>')
+        raise nodes.SkipNode
 
     def visit_table(self, node: nodes.table) -> None:
         """A table in a box that can be moved sideways."""

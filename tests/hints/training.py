@@ -10,6 +10,13 @@ from .texts import Call, Code, Entries, Formula, LeftOut, draw
 A = torch.tensor([[3.0, 1.0, 0.0], [1.0, 4.0, 2.0], [0.0, 2.0, 5.0]], dtype=torch.float64)
 
 
+def parabola():
+    """The loss of curvature a: the area under its slope, which grows by a per unit."""
+    a, theta = 1.3, 0.7
+    way = torch.linspace(0, theta, 11, dtype=torch.float64)
+    return {"a": a, r"\theta": theta, "v": torch.trapezoid(a * way, way).item()}
+
+
 def quadratic():
     """The loss whose gradient autograd finds to be the row times the matrix."""
     theta = draw(3).requires_grad_()
@@ -67,7 +74,7 @@ ENTRIES: Entries = {
     ("ex-training-edge", "theta - rate * b"): Code(moved, ("theta + rate * b", "theta - b")),
     ("ex-training-steady", "m=0.1-0.9\\,m"): Formula(restless_mean, claim="@0"),
     ("ex-training-steady", r"\sqrt v"): LeftOut("a quantity that is asked about"),
-    ("ex-training-rates", r"\frac a2\theta^2"): LeftOut("a choice of the exercise, no claim"),
+    ("ex-training-rates", r"\frac a2\theta^2"): Formula(parabola, claim="v=@0"),
     ("ex-training-diagnose", r"\ln V\approx5.3"): Formula(guessing),
     ("ex-training-accumulate", "x @ weight"): Code(
         lambda: ({"x": draw(2, 4), "weight": A4}, nn.functional.linear(draw(2, 4), A4.T)),
