@@ -271,7 +271,7 @@ def _cells(panel: Mapping[str, Any], sizes: Sequence[int], state: State, says: s
         above += 0.75 * LETTER * max(map(len, tops)) + 8 if turned else 14
     bottom = above + side * rows
     ticks = 0 if tops else 16
-    height = bottom + ticks + (18 if panel["xlabel"] else 2) + (18 if "ends" in panel else 2)
+    height = bottom + ticks + (18 if panel["xlabel"] else 2) + (18 if _keyed(panel) else 2)
     touch = "details" in panel or "sets" in panel
     box: Box = (left, above, side * columns, side * rows)
     made = [opening(panel, W, height, says, box=box, touch=touch)]
@@ -297,7 +297,7 @@ def _cells(panel: Mapping[str, Any], sizes: Sequence[int], state: State, says: s
     data = bytes_at(panel, sizes, state)
     for i in range(rows * columns):
         made.append(_cell(panel, sizes, state, i, int(data[i]), (left, above, side)))
-    if "ends" in panel:
+    if _keyed(panel):
         made.append(_color_key(panel, left + side * columns / 2, height - 12))
     return "".join(made) + "</svg>"
 
@@ -357,6 +357,11 @@ def _cell(
         f'<g class="tp-touch" data-cell="{i}" role="{role}" tabindex="{stop}" '
         f'aria-label="{escape(spoken)}">{rect}{inside}</g>'
     )
+
+
+def _keyed(panel: Mapping[str, Any]) -> bool:
+    """Whether colors want a key: not where each cell says itself what it holds."""
+    return "ends" in panel and "texts" not in panel
 
 
 def _color_key(panel: Mapping[str, Any], x: float, y: float) -> str:
