@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -88,8 +88,10 @@ class Peer:
         self.leaves: dict[int, Leaf] = {}
         self.mirrors: dict[int, Leaf] = {}
         self.mirror_bytes = 0
-        # Where the names of what the other side's calls call are counted, while that is asked for.
+        # Where what the other side's calls do is counted, while that is asked for, and what of it:
+        # the names of what they call, or only whether they change the random state.
         self.seen: dict[str, int] | None = None
+        self.watch: Literal["calls", "state"] = "calls"
         self.graphs: dict[int, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
         self.drops: list[int] = []
         self.numbers = itertools.count()
@@ -138,7 +140,7 @@ class Peer:
             "u": self.updates(writer, self.mirrors) if self.trusted else [],
         }
         if self.seen is not None:
-            head["watch"] = True
+            head["watch"] = self.watch
         if self.trusted and _seeded:
             # One way only: a test that sets the seed means the student's numbers too.
             _seeded.clear()
@@ -268,8 +270,8 @@ class Peer:
             torch.set_default_dtype(torch.float64 if m["wide"] is True else torch.float32)
         try:
             with torch.set_grad_enabled(m["grad"] is True):
-                if op == "call" and not self.trusted and m.get("watch") is True:
-                    with recorded() as seen:
+                if op == "call" and not self.trusted and "watch" in m:
+                    with recorded(calls=m["watch"] == "calls") as seen:
                         result = self._done(op, m, args, kwargs)
                 else:
                     result = self._done(op, m, args, kwargs)

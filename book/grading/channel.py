@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import struct
@@ -10,6 +11,8 @@ from typing import Any
 
 HEAD_LIMIT = 4 << 20
 BLOB_LIMIT = 64 << 20
+# Of the head, and of all blobs together.
+LENGTHS = struct.Struct(">II")
 
 
 class BorderError(Exception):
@@ -29,7 +32,10 @@ class GoneError(StudentError):
 
 
 class Channel:
-    """Messages over a stream: four bytes of length, a JSON head, then the blobs it announces."""
+    """Messages over a stream: two lengths, a JSON head, then the blobs it announces.
+
+    Nothing is read ahead: after a message the stream may belong to somebody else.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -42,9 +48,10 @@ class Channel:
         """
         blobs = blobs or []
         data = json.dumps({**head, "b": [len(b) for b in blobs]}).encode()
-        if len(data) > HEAD_LIMIT or sum(map(len, blobs)) > BLOB_LIMIT:
+        size = sum(map(len, blobs))
+        if len(data) > HEAD_LIMIT or size > BLOB_LIMIT:
             raise BorderError(f"more than {BLOB_LIMIT >> 20} MB of data")
-        self.connection.sendall(b"".join([struct.pack(">I", len(data)), data, *blobs]))
+        self.connection.sendall(b"".join([LENGTHS.pack(len(data), size), data, *blobs]))
 
     def receive(self, limit: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
         """The next message. `limit` is for all of it: a slow drip does not lengthen it.
@@ -56,16 +63,18 @@ class Channel:
         """
         end = None if limit is None else time.monotonic() + limit
         try:
-            (size,) = struct.unpack(">I", self._exactly(4, end))
-            if size > HEAD_LIMIT:
+            size, more = LENGTHS.unpack(self._exactly(LENGTHS.size, end))
+            if size > HEAD_LIMIT or more > BLOB_LIMIT:
                 raise BorderError("not a message")
-            head = json.loads(self._exactly(size, end))
+            data = self._exactly(size + more, end)
+            head = json.loads(data[:size])
             sizes = head.pop("b")
-            if not all(type(n) is int and n >= 0 for n in sizes) or sum(sizes) > BLOB_LIMIT:
+            if not all(type(n) is int and n >= 0 for n in sizes) or sum(sizes) != more:
                 raise BorderError("not a message")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BorderError("not a message") from error
-        return head, [self._exactly(n, end) for n in sizes]
+        ends = itertools.accumulate(sizes, initial=size)
+        return head, [data[a:b] for a, b in itertools.pairwise(ends)]
 
     def _exactly(self, count: int, end: float | None) -> bytes:
         parts = bytearray()
@@ -79,5 +88,6 @@ class Channel:
             if not got:
                 raise EOFError
             parts += got
-        self.connection.settimeout(None)
+        if end is not None:
+            self.connection.settimeout(None)
         return bytes(parts)

@@ -58,9 +58,11 @@ def packed(tensor: torch.Tensor) -> tuple[list[int], list[int] | None, bytes]:
 
 def as_bytes(x: torch.Tensor) -> bytes:
     """The entries of a tensor, one after the other."""
-    # A new tensor: of a single number torch takes any stride for contiguous, and bytes need 1.
-    flat = torch.empty(x.numel(), dtype=x.dtype).copy_(x.reshape(-1))
-    return bytes(flat.view(torch.uint8).numpy().tobytes())
+    flat = x.reshape(-1)
+    # Of a single number torch takes any stride for contiguous, and bytes need 1.
+    if flat.stride(0) != 1:
+        flat = torch.empty(x.numel(), dtype=x.dtype).copy_(flat)
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def unpacked(shape: Any, strides: Any, dtype: Any, data: bytes) -> torch.Tensor:
@@ -104,11 +106,20 @@ def naturals(value: Any) -> bool:
     )
 
 
+# By the size of an entry, the integers that have the same bytes.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors hold the same bytes: nan equals nan, 0 is not -0."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return a.numel() == 0 or as_bytes(a.detach().contiguous()) == as_bytes(b.detach().contiguous())
+    if a.numel() == 0:
+        return True
+    a, b = a.detach(), b.detach()
+    if (bits := _BITS.get(a.element_size())) and not (a.is_complex() or a.is_neg() or b.is_neg()):
+        return torch.equal(a.view(bits), b.view(bits))
+    return as_bytes(a.contiguous()) == as_bytes(b.contiguous())
 
 
 class Leaf:

@@ -45,19 +45,28 @@ def _hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=6).digest())
 
 
+# What says nothing of an answer's structure.
+_SILENT = (ast.Load, ast.Store, ast.Del, ast.arg, ast.alias)
+
+
 def _words(tree: ast.Module) -> list[str]:
     """The nodes of a tree in the order of its text, without what a copy changes."""
-    bound = {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-    bound |= {n.id for n in ast.walk(tree)
-              if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}  # fmt: skip
-    found: list[str] = []
+    bound: set[str] = set()
+    nodes: list[ast.AST] = []
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()
-        if isinstance(node, ast.expr_context | ast.Load | ast.arg | ast.alias):
+        kind = type(node)
+        if kind is ast.arg:
+            bound.add(node.arg)  # type: ignore[attr-defined]
+        if kind in _SILENT or (kind is ast.Expr and isinstance(node.value, ast.Constant)):  # type: ignore[attr-defined]
             continue
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+        nodes.append(node)
+        left += reversed(list(ast.iter_child_nodes(node)))
+    found = []
+    for node in nodes:
         word = type(node).__name__
         if isinstance(node, ast.Name):
             word = "name" if node.id in bound else node.id
@@ -66,7 +75,6 @@ def _words(tree: ast.Module) -> list[str]:
         elif isinstance(node, ast.Constant):
             word = repr(node.value)[:40]
         found.append(word)
-        left += reversed(list(ast.iter_child_nodes(node)))
     return found
 
 

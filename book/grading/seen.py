@@ -31,7 +31,7 @@ class _Functions(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         own = f"{getattr(func, '__module__', '')}.{getattr(func, '__qualname__', '')}"
-        name = resolve_name(func) or own
+        name = _name(func) or own
         _seen(self.count, name)
         for word, value in (kwargs or {}).items():
             if isinstance(value, bool):
@@ -51,21 +51,40 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
+@functools.cache
+def _name(func: Any) -> str | None:
+    """The name that torch gives a function; to look it up takes as long as what is counted."""
+    name: str | None = resolve_name(func)
+    return name
+
+
 def _seen(count: dict[str, int], name: str) -> None:
     if name in count or len(count) < MOST:
         count[name] = count.get(name, 0) + 1
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[dict[str, int]]:
+def recorded(*, calls: bool = True) -> Iterator[dict[str, int]]:
     """Count what is called within, and see whether the random state is another one afterwards.
 
-    The state is one that nobody sets by accident, and afterwards what it was.
+    The state is one that nobody sets by accident, and afterwards what it was. Without `calls`
+    nothing else is looked at.
     """
     count: dict[str, int] = {}
     kept, pythons = torch.get_rng_state(), random.getstate()
     torch.default_generator.manual_seed(0x5EED5EED5EED)
     before = torch.get_rng_state()
+    try:
+        with _counted(count) if calls else contextlib.nullcontext():
+            yield count
+    finally:
+        if not torch.equal(torch.get_rng_state(), before) or random.getstate() != pythons:
+            count[RANDOM_STATE] = 1
+        torch.set_rng_state(kept)
+
+
+@contextlib.contextmanager
+def _counted(count: dict[str, int]) -> Iterator[None]:
     hidden, profile = _hidden(), sys.getprofile()
 
     def called(frame: FrameType, event: str, _: Any) -> None:
@@ -75,12 +94,9 @@ def recorded() -> Iterator[dict[str, int]]:
     try:
         sys.setprofile(called)
         with _Functions(count), _Operators(count):
-            yield count
+            yield
     finally:
         sys.setprofile(profile)
-        if not torch.equal(torch.get_rng_state(), before) or random.getstate() != pythons:
-            count[RANDOM_STATE] = 1
-        torch.set_rng_state(kept)
 
 
 def warm_up() -> None:

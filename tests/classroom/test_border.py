@@ -2,7 +2,6 @@
 
 import json
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,14 @@ from torch import nn
 
 from book.checkers import core, exercises
 from book.grading.border import Peer
-from book.grading.channel import BorderError, Channel, GoneError, StudentError, TimeLimitError
+from book.grading.channel import (
+    LENGTHS,
+    BorderError,
+    Channel,
+    GoneError,
+    StudentError,
+    TimeLimitError,
+)
 from book.grading.remote import Remote
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -300,12 +306,15 @@ def test_a_malformed_answer_ends_the_conversation_and_nothing_else(name):
         assert one.dead
 
 
+def framed(head, more=0):
+    return LENGTHS.pack(len(head), more) + head
+
+
 @pytest.mark.parametrize(
     "data",
-    [b"\xff" * 9, struct.pack(">I", 3) + b"abc", struct.pack(">I", 2) + b"[]",
-     struct.pack(">I", 8) + b'{"b":-1}', struct.pack(">I", 12) + b'{"b":[-100]}',
-     struct.pack(">I", 22) + b'{"b":[999999999999999]}'[:22],
-     struct.pack(">I", 40_000) + b"[" * 40_000],
+    [b"\xff" * 9, framed(b"abc"), framed(b"[]"), framed(b'{"b":-1}'), framed(b'{"b":[-100]}'),
+     framed(b'{"b":[999999999999999]}', 1 << 20), framed(b'{"b":[2]}', 3) + b"abc",
+     framed(b'{"b":[-1,3]}', 2) + b"ab", framed(b"{}", 1) + b"a", framed(b"[" * 40_000)],
 )  # fmt: skip
 def test_bytes_that_are_no_message_are_refused(data):
     near, far = socket.socketpair()

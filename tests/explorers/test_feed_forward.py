@@ -130,6 +130,8 @@ def test_one_unit_of_three_fires():
         end = at + fires[k] * np.array(writes[k])
         on = fires[k] > 0
         read[f"fires {k}"] = Arrow(0, 0, *directions[k], role=role, faint=not on)
+        foot = fires[k] * np.array(directions[k])
+        read[f"foot {k}"] = Segment(x, y, *foot, role=role, dash=True, shown=on)
         read[f"name {k}"] = Text(*names[k], f"unit {k + 1}", role=role)
         wrote[f"whole {k}"] = Arrow(0, 0, *writes[k], role=role, dash=True)
         wrote[f"writes {k}"] = Arrow(*at, *end, role=role, shown=on)
@@ -150,10 +152,10 @@ def test_one_unit_of_three_fires():
             read,
             xlim=(-1.3, 1.3),
             ylim=(-1.3, 1.3),
-            axes="cross",
+            axes="box",
         ),
         Scene(
-            "● token + what they write = ○", wrote, xlim=(-2.2, 2.2), ylim=(-2.2, 2.7), axes="cross"
+            "● token + what they write = ○", wrote, xlim=(-2.2, 2.2), ylim=(-2.2, 2.7), axes="box"
         ),
     )
 

@@ -109,7 +109,7 @@ def test_two_chunks_of_eight():
             {"multiplications": [squares, tables, squares + tables]},
             "where",
             "multiplications",
-            (0, 12000),
+            (0, 15000),
         ),
     )
 

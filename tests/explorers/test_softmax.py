@@ -38,6 +38,7 @@ def test_temperature_and_a_first_score():
                 "entropy / ln 5": share,
                 "slope · 2τ": np.array(slopes),
                 "this entropy": np.where(grid == 1, share, np.nan),
+                "this slope": np.where(grid == 1, np.array(slopes), np.nan),
             },
             "first score",
             "share of the maximum",
@@ -56,8 +57,9 @@ def test_half_precision_overflows_at_twelve():
     exact = np.exp(scores - 12.0) / np.exp(scores - 12.0).sum()
     return Seen(
         says(
-            "float16, largest score {}, maximum not subtracted: {} of {} weights are nan",
-            *(12, int(np.isnan(computed).sum()), 4),
+            "float16, largest score {}, maximum not subtracted: "
+            "of {} weights {} are nan and {} are 0",
+            *(12, 4, int(np.isnan(computed).sum()), int((computed == 0).sum())),
         ),
         Bars(
             "weights",
@@ -65,6 +67,15 @@ def test_half_precision_overflows_at_twelve():
             {"computed": computed, "exact": exact},
             "score",
             "weight",
+        ),
+        Grid(
+            "the same in numbers",
+            np.stack([computed, exact]),
+            ["computed", "exact"],
+            ["z", "z − 1", "z − 2", "z − 4"],
+            "{:.3f}",
+            limits=(0, 1),
+            empty="nan",
         ),
     )
 
@@ -99,8 +110,8 @@ def test_the_third_share_and_the_second_do_not_care_for_the_first():
     shares = powers / powers.sum()
     return Seen(
         says(
-            "Scores {}, {} and 0 at temperature {}: the shares are {}, {} and {}. The second is "
-            "{} times the third",
+            "Scores {}, {} and 0, divided by the temperature {}: the shares are {}, {} and {}. "
+            "The second is {} times the third",
             *(4, -1, 2, *shares, np.exp(-1 / 2)),
         ),
         Bars("scores", ["first", "second", "third"], {"score": [4, -1, 0]}, "", "score"),
@@ -190,9 +201,10 @@ def test_at_a_temperature_of_three_the_confidence_is_that_of_the_answers():
     loss = torch.nn.functional.cross_entropy(scores, right).item()
     return Seen(
         says(
-            "Temperature {}: the mean confidence is {}, and a share of {} of the answers is right. "
-            "The loss is {}",
-            *(3, sure.mean(), hits.mean(), loss),
+            "Temperature {}: the confidence is {}, {}, {}, {}, {} in the groups, {} on average; "
+            "right are {}, {}, {}, {}, {}, on average {}. The loss is {}",
+            *(3, *sure[groups].mean(1), sure.mean()),
+            *(*hits[groups].mean(1), hits.mean(), loss),
         ),
         Bars(
             "confidence, and what happens",

@@ -156,6 +156,8 @@ def own_file(answer: Answer) -> str:
     """The file, or the cell, in which an answer is written."""
     code = getattr(inspect.unwrap(answer), "__code__", None)
     if code is None:
-        inner = answer.__init__ if inspect.isclass(answer) else getattr(answer, "forward", None)
+        inner = (
+            answer.__init__ if inspect.isclass(answer) else getattr(type(answer), "forward", None)
+        )
         code = getattr(inner, "__code__", None)
     return code.co_filename if isinstance(code, types.CodeType) else ""

@@ -71,6 +71,16 @@ BASE = number(
             lambda: (1e6 * 2 * math.pi) ** (128 / 126),
         ),
         WrongNumber(
+            "the exponent of the last pair taken for 1",
+            "The slowest pair is number 63: its exponent is 126/128, and not 1.",
+            lambda: 1e6 / (2 * math.pi),
+        ),
+        WrongNumber(
+            "the exponent upside down",
+            "The equation is solved for the base by the power 128/126, not 126/128.",
+            lambda: (1e6 / (2 * math.pi)) ** (126 / 128),
+        ),
+        WrongNumber(
             "the middle pair",
             "The slowest pair has the exponent 126/128. In the middle it is one half.",
             lambda: (1e6 / (2 * math.pi)) ** 2,
