@@ -46,6 +46,11 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = count
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not to be guarded against compilation, for which torch would import its compiler."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         _seen(self.count, str(func).rsplit(".", 1)[0])
         return func(*args, **(kwargs or {}))
