@@ -13,7 +13,8 @@ The files, by what they do:
   `archives`, `names`, `roster`, `belonging` (whose it is by the roster), `late`;
 - the trusted side: `server`, `judge` (the tests), `stages` (the student's cells), `reasons` (what a
   student is told), `remarks`, `limits`, `memory` and `groups`, `notebooks`, `prints`;
-- the student's side: `sandbox` starts it, `student` is it, `confine` confines it, `seen` watches;
+- the student's side: `sandbox` starts it, `student` is it, `confine` confines it, `seen` watches,
+  `pages` makes its forks fast;
 - between the two: `border`, `channel`, `values`, `packing`, `remote`;
 - what is made of the rows: `feedback`, `hand`, `stats`, `platforms`;
 - elsewhere: `release`, `check`, `leaks`, `github`, `gradescope`, `nbgrader`, `bench`.

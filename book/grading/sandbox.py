@@ -29,7 +29,17 @@ HERE = Path(__file__).resolve().parent
 # All that the student's side may hold of the book.
 FILES = tuple(
     f"{name}.py"
-    for name in ("border", "channel", "confine", "packing", "remote", "seen", "student", "values")
+    for name in (
+        "border",
+        "channel",
+        "confine",
+        "packing",
+        "pages",
+        "remote",
+        "seen",
+        "student",
+        "values",
+    )
 )
 OPTION = "--unsafe-no-sandbox"
 START_LIMIT = 120.0

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from book.grading import groups, memory, notebooks, sandbox
+from book.grading import groups, memory, notebooks, pages, sandbox
 from book.grading.confine import PR_SET_PDEATHSIG, c_library
 from book.grading.limits import Limits, Outside
 from book.grading.student import tasks, warm_up
@@ -125,6 +125,7 @@ class Server:
         self.selector.register(0, selectors.EVENT_READ, None)
         gc.collect()
         gc.freeze()
+        pages.collapse()
         asked = b""
         open_ = True
         while open_ or self.jobs:

@@ -283,7 +283,7 @@ def zygote(descriptor: int, settings: dict[str, Any]) -> None:
         become_nobody()
     import torch
 
-    from book.grading import border, seen
+    from book.grading import border, pages, seen
 
     torch.set_num_threads(1)
     shell = make_shell()
@@ -308,6 +308,7 @@ def zygote(descriptor: int, settings: dict[str, Any]) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    pages.collapse()
     while True:
         message, fds, _, _ = socket.recv_fds(asked, 65536, 2)
         if not message:
