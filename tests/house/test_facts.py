@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 
 import pytest
 from docutils import nodes
@@ -307,3 +308,9 @@ def test_all_this_takes_less_than_two_seconds():
     start = time.process_time()
     list(lint_facts.house())
     assert time.process_time() - start < 2
+
+
+def test_no_two_sources_are_called_the_same():
+    """What a page prints of a source, "Yang et al. 2024", leads to one entry."""
+    called = Counter(facts._sources(facts.BIBLIOGRAPHY.read_text(encoding="utf-8")).values())
+    assert [name for name, count in called.items() if count > 1] == []
