@@ -216,10 +216,10 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
 
 
 @check_explorer(
-    "hourglass", {"the up-projection": "on the query", "query": "(2, −1)", "key turned by": "90°"}
+    "hourglass", {"the up-projection": "on the query", "query": "(2, 1)", "key turned by": "90°"}
 )
 def test_a_turned_key_and_an_absorbed_query_disagree():
-    latent, up, query = sum((1, 1, 2)), np.array([3.0, 1.0]), np.array([2.0, -1.0])
+    latent, up, query = sum((1, 1, 2)), np.array([3.0, 1.0]), np.array([2.0, 1.0])
     key = latent * up
     turned = np.array([-key[1], key[0]])  # a quarter turn
     score, narrow = query @ turned, query @ up
@@ -241,28 +241,28 @@ def test_a_turned_key_and_an_absorbed_query_disagree():
         "turn": Box(0.8, 2.6, 2.4, 0.9, label="turn by 90°", fill=0.05, **there),
         "key": Box(0.4, 3.5, 3.2, 0.7, label="(−4, 12)", role="key", fill=0.2, dash=True, **there),
         "made": Text(2, 4.45, "key, for this score only", role="key", **there),
-        "query": Box(5.4, 3.5, 3.2, 0.7, label="(2, −1)", role="query", fill=0.3),
-        "asked": Text(7, 4.45, "query", role="query"),
+        "query": Box(5.9, 3.5, 2.8, 0.7, label="(2, 1)", role="query", fill=0.3),
+        "asked": Text(7.3, 4.45, "query", role="query"),
         "up-projection of the query": Polygon(
-            [(6.6, 0.9), (5.4, 3.5), (8.6, 3.5), (7.4, 0.9)], role="ink", faint=True
+            [(6.9, 0.9), (5.9, 3.5), (8.7, 3.5), (7.7, 0.9)], role="ink", faint=True
         ),
-        "the same matrix": Text(7, 2.4, "× (3, 1)"),
-        "absorbed query": Box(6.4, 0.2, 1.2, 0.7, label="5", role="query", fill=0.3),
-        "absorbed": Text(7, -0.1, "absorbed query", role="query"),
-        "compared wide": Segment(3.6, 3.85, 5.4, 3.85, role="weight", strong=True, **there),
-        "compared narrow": Segment(2.6, 0.55, 6.4, 0.55, role="weight", strong=True),
-        "score above": Text(4.5, 4.1, "score −20", role="weight", **there),
-        "score below": Text(4.5, 0.9, "score 20", role="weight"),
-        "struck": Segment(3.7, 0.88, 5.3, 0.88, role="bad", strong=True),
-        "right score": Text(4.5, 1.35, "turned key: −20", role="bad"),
+        "the same matrix": Text(7.3, 2.4, "× (3, 1)"),
+        "absorbed query": Box(6.7, 0.2, 1.2, 0.7, label="7", role="query", fill=0.3),
+        "absorbed": Text(7.3, -0.1, "absorbed query", role="query"),
+        "compared wide": Segment(3.6, 3.85, 5.9, 3.85, role="weight", strong=True, **there),
+        "compared narrow": Segment(2.6, 0.55, 6.7, 0.55, role="weight", strong=True),
+        "score above": Text(4.75, 4.1, "score 4", role="weight", **there),
+        "score below": Text(4.65, 0.9, "score 28", role="weight"),
+        "struck": Segment(3.85, 0.88, 5.45, 0.88, role="bad"),
+        "right score": Text(4.65, 1.35, "turned key: 4", role="bad"),
     }
-    assert (score, narrow) == (-20, 5)
+    assert (score, narrow) == (4, 7)
     return Seen(
         says(
             "The up-projection stands on the query: ({}, {}) times ({}, {}) is {}, the "
             "absorbed query; {} times {} is {}. That is wrong: the score of the key turned by "
             "{}° is {}. An absorbed query of {} would give it",
-            *(2, -1, 3, 1, int(narrow), int(narrow), int(latent), int(narrow * latent)),
+            *(2, 1, 3, 1, int(narrow), int(narrow), int(latent), int(narrow * latent)),
             *(90, int(score), int(score / latent)),
         ),
         Scene("", shapes, xlim=(0, 9.2), ylim=(-2.1, 4.8)),

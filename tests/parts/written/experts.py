@@ -58,35 +58,45 @@ def squared_difference(logits, chosen):
     return e * ((f - logits.softmax(-1).mean(0)) ** 2).sum()
 
 
-# dispatch
-def by_loop(x, w_up, w_down, weights, chosen):
-    y = torch.zeros_like(x)
-    for i in range(len(w_up)):
+# layer
+def by_loop(x, w_router, correction, w_gate, w_up, w_down, k, scale):
+    score = (x @ w_router).sigmoid()
+    chosen = torch.topk(score + correction, k, dim=-1)[1]
+    g = torch.take_along_dim(score, chosen, 1)
+    g = g * (scale / g.sum(1, keepdim=True))
+    y = (F.silu(x @ w_gate[-1]) * (x @ w_up[-1])) @ w_down[-1]
+    for i in range(len(w_gate) - 1):
         token, slot = torch.where(chosen == i)
-        out = F.silu(x[token] @ w_up[i]) @ w_down[i]
-        y = y.index_add(0, token, weights[token, slot, None] * out)
+        out = (F.silu(x[token] @ w_gate[i]) * (x[token] @ w_up[i])) @ w_down[i]
+        y = y.index_add(0, token, g[token, slot, None] * out)
     return y
 
 
-def by_slots(x, w_up, w_down, weights, chosen):
-    y = 0
+def by_slots(x, w_router, correction, w_gate, w_up, w_down, k, scale, shift=0, power=1):
+    """The matrices of every token's experts, one place of the k after the other."""
+    score = torch.sigmoid(x @ w_router)
+    chosen = (-score - correction).argsort(-1)[:, shift : shift + k]
+    g = score.gather(1, chosen) ** power
+    y = (F.silu(x @ w_gate[-1]) * (x @ w_up[-1])) @ w_down[-1]
     for slot in range(chosen.shape[1]):
-        up, down = w_up[chosen[:, slot]], w_down[chosen[:, slot]]
-        out = (F.silu(x[:, None] @ up) @ down)[:, 0]
-        y = y + weights[:, slot, None] * out
+        i = chosen[:, slot]
+        h = F.silu(x[:, None] @ w_gate[i]) * (x[:, None] @ w_up[i])
+        y = y + scale * (g[:, slot] / g.sum(1))[:, None] * (h @ w_down[i])[:, 0]
     return y
 
 
-def first_expert_only(x, w_up, w_down, weights, chosen):
-    return by_slots(x, w_up, w_down, weights[:, :1], chosen[:, :1])
+def second_best_too(x, w_router, correction, w_gate, w_up, w_down, k, scale):
+    """One expert too few: the best is passed over."""
+    return by_slots(x, w_router, correction, w_gate, w_up, w_down, k, scale, shift=1)
 
 
-def renormalised_again(x, w_up, w_down, weights, chosen):
-    return by_slots(x, w_up, w_down, weights.softmax(-1), chosen)
+def squared_scores(x, w_router, correction, w_gate, w_up, w_down, k, scale):
+    return by_slots(x, w_router, correction, w_gate, w_up, w_down, k, scale, power=2)
 
 
-def squared_weights(x, w_up, w_down, weights, chosen):
-    return by_slots(x, w_up, w_down, weights**2, chosen)
+def shared_twice(x, w_router, correction, w_gate, w_up, w_down, k, scale):
+    y = (F.silu(x @ w_gate[-1]) * (x @ w_up[-1])) @ w_down[-1]
+    return y + by_slots(x, w_router, correction, w_gate, w_up, w_down, k, scale)
 
 
 RIGHT = [
@@ -94,8 +104,8 @@ RIGHT = [
     Right("experts.top_one", "a product with a one-hot row", by_one_hot),
     Right("experts.balance", "counted by bincount", by_bincount),
     Right("experts.balance", "a matrix of zeros and ones", by_a_mask),
-    Right("experts.dispatch", "a loop over the experts", by_loop),
-    Right("experts.dispatch", "the matrices of every token", by_slots),
+    Right("experts.layer", "a loop over the experts", by_loop),
+    Right("experts.layer", "the matrices of every token", by_slots),
 ]
 WRONG = [
     Wrong("experts.top_one", "the logarithm", log_probability),
@@ -104,7 +114,7 @@ WRONG = [
     Wrong("experts.balance", "the first choices alone", first_choices_only),
     Wrong("experts.balance", "the mean over the chosen", straight_mean_of_chosen),
     Wrong("experts.balance", "a squared difference", squared_difference),
-    Wrong("experts.dispatch", "the first expert alone", first_expert_only),
-    Wrong("experts.dispatch", "a softmax of the weights", renormalised_again),
-    Wrong("experts.dispatch", "squares of the weights", squared_weights),
+    Wrong("experts.layer", "the best expert is passed over", second_best_too),
+    Wrong("experts.layer", "squares of the scores", squared_scores),
+    Wrong("experts.layer", "the shared expert twice", shared_twice),
 ]
