@@ -215,15 +215,19 @@ def test_what_fits_into_the_memory_of_eight_h100():
     rate = [min(read(fits if k == full else n), computed) for k, n in enumerate(batches)]
     held = [r if k <= full else math.nan for k, r in enumerate(rate)]
     beyond = [r if k >= full else math.nan for k, r in enumerate(rate)]
+    whole = 8 * max(n for n in range(300) if weights / 8 + n * sequence <= MEMORY)
     assert fits > 16
-    both = weights + 16 * sequence
+    caches = [n * sequence / (weights + n * sequence) for n in (16, fits)]
+    full_rate = [r if k == full else math.nan for k, r in enumerate(rate)]
     assert read(fits) < computed
     return Seen(
         says(
             "{} key-value heads, {} tokens, {} bit: {} KiB per token, {} GB per sequence; "
-            "{} sequences fit. Tokens per second are then at most {} by reading and {} by "
-            "arithmetic: reading is the limit",
-            *(4, 32768, 8, sequence // 32768 // 1024, sequence / 1e9, fits, read(fits), computed),
+            "{} sequences fit, {} if each must lie whole on one of the devices. With {}, tokens "
+            "per second are at most {} by reading and {} by arithmetic: reading is the limit. Of "
+            "what a step reads, caches are {} with {} and {} with {}",
+            *(4, 32768, 8, sequence // 32768 // 1024, sequence / 1e9, fits, whole, fits),
+            *(read(fits), computed, caches[0], 16, caches[1], fits),
         ),
         Lines(
             "tokens per second of the batch, at most",
@@ -231,6 +235,7 @@ def test_what_fits_into_the_memory_of_eight_h100():
             {
                 "fits into memory": held,
                 "would not fit": beyond,
+                "memory is full": full_rate,
                 "reading, large batches": [8 * BANDWIDTH / sequence] * 30,
                 "arithmetic": [computed] * 30,
             },
@@ -240,9 +245,12 @@ def test_what_fits_into_the_memory_of_eight_h100():
             yscale="log",
         ),
         Bars(
-            "what a step reads, at most 16 sequences",
+            "what a step reads",
             ["weights", "caches"],
-            {"share": [weights / both, 16 * sequence / both]},
+            {
+                "at most 16 sequences": [1 - caches[0], caches[0]],
+                "as many as fit": [1 - caches[1], caches[1]],
+            },
             "read from memory",
             "share of the bytes",
         ),
@@ -259,21 +267,34 @@ def test_where_a_kernel_stands_under_the_roof():
     read["queries and outputs"] *= 2  # bytes
     intensity = (scores + values) / sum(read.values())
     ridge = PEAK / BANDWIDTH
-    grid = np.sort([2.0 ** (k / 2) for k in range(-2, 31)] + [ridge])
+    # DeepSeek-V2: 128 heads meet the same 512 + 64 numbers of a token and sum the first 512.
+    latent = 128 * (2 * (512 + 64) + 2 * 512) / (2 * (512 + 64))
+    prefill = 4 * 4096 * 4096 * width / (4 * 2 * 4096 * width)  # 16 bit, four tensors
+    grid = np.sort([2.0 ** (k / 2) for k in range(-2, 31)] + [ridge, latent])
     roof = np.array([min(PEAK, g * BANDWIDTH) / 1e12 for g in grid])
-    nearest = min(range(len(grid)), key=lambda k: abs(math.log(grid[k] / intensity)))
-    here = np.full(len(grid), np.nan)
-    here[nearest] = roof[nearest]
+
+    def dot(there):
+        nearest = min(range(len(grid)), key=lambda k: abs(math.log(grid[k] / there)))
+        return np.where(np.arange(len(grid)) == nearest, roof, np.nan)
+
     assert intensity < ridge
     return Seen(
         says(
-            "{} heads ... {} new tokens, {} keys: intensity {}, memory is the limit, at most {} of",
-            *(4, 8, 4096, intensity, intensity / ridge),
+            "{} heads ... {} new tokens, {} keys: intensity {}, memory is the limit, at most {} of "
+            "the peak. For comparison: multi-head decoding: {}; latent decoding: {}; multi-head "
+            "prefill of {}: {}; the roof bends at {}",
+            *(4, 8, 4096, intensity, intensity / ridge, 1, latent, 4096, round(prefill), ridge),
         ),
         Lines(
             "the roofline, and this kernel",
             grid,
-            {"roof": roof, "this kernel": here},
+            {
+                "roof": roof,
+                "this kernel": dot(intensity),
+                "multi-head decoding": dot(1),
+                "latent decoding": dot(latent),
+                "multi-head prefill of 4096": dot(prefill),
+            },
             "FLOPs per byte",
             "TFLOP/s",
             xscale="log",
@@ -412,6 +433,58 @@ def test_the_seventh_token_takes_the_place_of_the_third():
     )
 
 
+@check_explorer("stacking", {"new tokens": "2", "the heads": "each by itself"})
+def test_heads_by_themselves_read_their_keys_four_times():
+    shapes, low = {}, 0.0
+    for h in range(4):
+        for t in range(2):
+            shapes[f"query {h}, {t}"] = Box(
+                0, low - t - 0.95, 3, 0.9, label=f"head {h}, token {t}", role="query"
+            )
+        low -= 2
+        shapes[f"keys {h}"] = Box(
+            4, low + 0.05, 4, 1.9, role="key", fill=0.4, label=f"K read for head {h}"
+        )
+        low -= 0.5  # a gap before the next head
+    # A real operator gets the rows of one head at a time, and of the stack at once.
+    q, k = torch.randn(4, 2, 8), torch.randn(5, 8)
+    one_by_one = torch.cat([head @ k.T for head in q])
+    torch.testing.assert_close(one_by_one, q.flatten(0, 1) @ k.T)
+    return Seen(
+        says(
+            "{} heads share a key, {} new tokens, each by itself: the keys are read {} times, for "
+            "{} rows of queries, so {} rows in all",
+            *(4, 2, len(q), len(q[0]), len(one_by_one)),
+        ),
+        Scene("one group", shapes, xlim=(-0.2, 8.2), ylim=(-9.7, 1.2)),
+    )
+
+
+@check_explorer("reach", {"layers": "2", "window, W": "3"})
+def test_a_stack_of_windows_reaches_further_than_one_ring():
+    # Walked back from the newest position: each layer adds the two tokens before the oldest.
+    felt, levels = {13}, []
+    for _ in range(2):
+        levels.append(felt)
+        felt = {j for i in felt for j in range(i - 2, i + 1)}
+    levels.append(felt)
+    cells = [[math.nan] * 14, [math.nan] * 14]
+    cells += [[float(p in seen) for p in range(14)] for seen in levels]
+    names = [f"after layer {n}" for n in (4, 3, 2, 1)] + ["tokens"]
+    return Seen(
+        says(
+            "{} layers, W = {}: the newest output depends on {} tokens, itself and {} · {} = {} "
+            "before it. Those that no ring holds any more: {}",
+            *(2, 3, len(felt), 2, 2, len(felt) - 1, len(felt) - 3),
+        ),
+        Grid(
+            "what the newest output depends on", np.array(cells), names,
+            [str(p) for p in range(14)], text=lambda v: "✓" if v else "", xlabel="position",
+            limits=(0, 1.6),
+        ),
+    )  # fmt: skip
+
+
 @check_explorer("two-heads", {"head 2 turned by, degrees": "180"})
 def test_a_head_of_the_other_sign_keeps_its_scores_and_changes_the_mean():
     first, second, query = np.array([1.4, 0.3]), np.array([-0.4, -1.3]), np.array([0.7, -1.2])
@@ -453,10 +526,10 @@ def test_a_prefix_is_kept_once():
     apart, shared = 4 * (8192 + 128) * token, (8192 + 4 * 128) * token
     return Seen(
         says(
-            "{} sequences, {} tokens in common and {} of their own: {} GiB apart, {} GiB with the "
-            "prefix kept once, {} times less. A key of the prefix now meets {} rows of queries, "
-            "and not {}",
-            *(4, 8192, 128, apart, shared, apart / shared, 16, 4),
+            "Llama {} {}B, {} sequences, {} tokens in common and {} of their own: {} GiB apart, {} "
+            "GiB with the prefix kept once, {} times less. A key of the prefix now meets {} query "
+            "heads of every sequence, {} rows, and not {}",
+            *(3, 8, 4, 8192, 128, apart, shared, apart / shared, 4, 16, 4),
         ),
         Bars(
             "caches of the whole batch",
