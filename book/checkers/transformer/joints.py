@@ -92,67 +92,109 @@ PENALTY = number(
 
 # --- loss -----------------------------------------------------------------------------------------
 
-Decode = Callable[[Tensor], Tensor]
+Decode = Callable[[Tensor, Tensor, Tensor], Tensor]
 VOCAB = 7
 
 
-def _decoder(scale: float) -> Decode:
-    """Logits that depend on all tokens up to a place, and on the place."""
+def _ones(mask: Tensor) -> Tensor:
+    """1 where the mask is True; a mask that is not boolean is refused."""
+    return torch.where(mask, 1.0, 0.0).double()
+
+
+def _decoder(scale: float, src: Tensor) -> Decode:
+    """Logits that depend on all tokens that may be seen, and on the place."""
     rng = torch.Generator().manual_seed(3)
     table = scale * torch.randn(12, VOCAB, generator=rng, dtype=torch.float64)
     table.requires_grad_()
 
-    def decode(inputs: Tensor) -> Tensor:
-        logits: Tensor = table[inputs].cumsum(1) + 0.1 * table[: inputs.shape[1]]
+    def decode(inputs: Tensor, past: Tensor, source: Tensor) -> Tensor:
+        rows, length = inputs.shape
+        own = _ones(past).expand(rows, length, length) @ table[inputs]
+        given = _ones(source).expand(rows, length, -1) @ table[src].flip(-1)
+        logits: Tensor = own + given + 0.1 * table[:length]
         return logits
 
     return decode
 
 
-def _surprises(decode: Decode, inputs: Tensor, tgt: Tensor) -> Tensor:
+def _past(length: int) -> Tensor:
+    return torch.ones(length, length).tril().bool()
+
+
+def _source(src: Tensor, tgt: Tensor, pad: int) -> Tensor:
+    return (src != pad)[:, None]
+
+
+def _shifted(tgt: Tensor, bos: int) -> Tensor:
+    return F.pad(tgt[:, :-1], (1, 0), value=bos)
+
+
+def _surprises(logits: Tensor, tgt: Tensor) -> Tensor:
     """The surprise of each token of `tgt`, (B, T)."""
-    return -decode(inputs).log_softmax(-1).gather(-1, tgt[..., None])[..., 0]
+    return -logits.log_softmax(-1).gather(-1, tgt[..., None])[..., 0]
 
 
 @in_parts
 def _loss(
-    shifted: Callable[[Tensor, int], Tensor] = lambda tgt, bos: F.pad(
-        tgt[:, :-1], (1, 0), value=bos
-    ),
+    shifted: Callable[[Tensor, int], Tensor] = _shifted,
     counts: Callable[[Tensor, int], Tensor] = lambda tgt, pad: tgt != pad,
     over: Callable[[Tensor], Tensor] = lambda kept: kept.sum(),
+    past: Callable[[int], Tensor] = _past,
+    source: Callable[[Tensor, Tensor, int], Tensor] = _source,
 ) -> Answer:
-    def answer(decode: Decode, tgt: Tensor, bos: int, pad: int) -> Tensor:
+    def answer(decode: Decode, src: Tensor, tgt: Tensor, bos: int, pad: int) -> Tensor:
         kept = counts(tgt, pad)
-        return (_surprises(decode, shifted(tgt, bos), tgt) * kept).sum() / over(kept)
+        logits = decode(shifted(tgt, bos), past(tgt.shape[1]), source(src, tgt, pad))
+        return (_surprises(logits, tgt) * kept).sum() / over(kept)
 
     return answer
 
 
-def _loss_in_loops(decode: Decode, tgt: Tensor, bos: int, pad: int) -> Tensor:
+def _loss_in_loops(decode: Decode, src: Tensor, tgt: Tensor, bos: int, pad: int) -> Tensor:
     """Token by token, each from its own prefix."""
     found = []
-    for row in tgt:
-        for t, token in enumerate(row.tolist()):
+    for t in range(tgt.shape[1]):
+        logits = decode(_shifted(tgt, bos)[:, : t + 1], _past(t + 1), _source(src, tgt, pad))
+        for row, token in enumerate(tgt[:, t].tolist()):
             if token != pad:
-                prefix = torch.cat([row.new_tensor([bos]), row[:t]])[None]
-                found.append(F.cross_entropy(decode(prefix)[0, -1], row[t]))
+                found.append(F.cross_entropy(logits[row, -1], tgt[row, t]))
     return torch.stack(found).mean()
 
 
-def _mean_of_means(decode: Decode, tgt: Tensor, bos: int, pad: int) -> Tensor:
+def _loss_of_torch(decode: Decode, src: Tensor, tgt: Tensor, bos: int, pad: int) -> Tensor:
+    """With full masks, padding of the target included, and torch's own loss."""
+    inputs = torch.cat([torch.full_like(tgt[:, :1], bos), tgt[:, :-1]], 1)
+    past = _past(tgt.shape[1]) & (inputs != pad)[:, None]
+    source = (src != pad)[:, None].expand(-1, tgt.shape[1], -1)
+    return F.cross_entropy(decode(inputs, past, source).mT, tgt, ignore_index=pad)
+
+
+def _mean_of_means(decode: Decode, src: Tensor, tgt: Tensor, bos: int, pad: int) -> Tensor:
     kept = tgt != pad
-    surprises = _surprises(decode, F.pad(tgt[:, :-1], (1, 0), value=bos), tgt)
-    return ((surprises * kept).sum(1) / kept.sum(1)).mean()
+    logits = decode(_shifted(tgt, bos), _past(tgt.shape[1]), _source(src, tgt, pad))
+    return ((_surprises(logits, tgt) * kept).sum(1) / kept.sum(1)).mean()
+
+
+def _first_not_asked(decode: Decode, src: Tensor, tgt: Tensor, bos: int, pad: int) -> Tensor:
+    logits = decode(tgt[:, :-1], _past(tgt.shape[1] - 1), _source(src, tgt, pad))
+    return F.cross_entropy(logits.mT, tgt[:, 1:], ignore_index=pad)
 
 
 def _loss_case(
-    name: str, rows: list[list[int]], pad: int = 0, bos: int = 1, scale: float = 1.0
+    name: str,
+    sources: list[list[int]],
+    targets: list[list[int]],
+    pad: int = 0,
+    bos: int = 1,
+    scale: float = 1.0,
 ) -> Case:
-    def inputs() -> tuple[Any, ...]:
+    def filled(rows: list[list[int]]) -> Tensor:
         length = max(map(len, rows))
-        filled = [[*row, *[pad] * (length - len(row))] for row in rows]
-        return _decoder(scale), torch.tensor(filled), bos, pad
+        return torch.tensor([[*row, *[pad] * (length - len(row))] for row in rows])
+
+    def inputs() -> tuple[Any, ...]:
+        src = filled(sources)
+        return _decoder(scale, src), src, filled(targets), bos, pad
 
     return Case(name, inputs)
 
@@ -161,12 +203,25 @@ LOSS = Exercise(
     "Repair a loss",
     oracle=_loss(),
     cases=(
-        _loss_case("two targets, one shorter", [[3, 4, 5, 2], [6, 2]]),
-        _loss_case("targets of one length", [[3, 4, 2], [5, 6, 2], [4, 4, 2]]),
-        _loss_case("another padding token", [[3, 4, 5, 2], [0, 2], [4, 0, 2]], pad=6, bos=5),
-        _loss_case("one target", [[3, 3, 4, 2]]),
-        _loss_case("much padding", [[3, 4, 5, 6, 3, 4, 5, 6, 2], [2], [4, 2]]),
-        _loss_case("logits of size 800", [[3, 4, 5, 2], [6, 2]], scale=400.0),
+        _loss_case(
+            "all of one length", [[5, 3], [4, 4], [3, 6]], [[3, 4, 2], [5, 6, 2], [4, 4, 2]]
+        ),
+        _loss_case("a shorter target", [[6, 3, 5], [4, 4, 3]], [[3, 4, 5, 2], [6, 2]]),
+        _loss_case("a shorter source", [[6, 3, 5], [4]], [[3, 4, 5, 2], [6, 5, 4, 2]]),
+        _loss_case(
+            "another padding token",
+            [[4, 0, 3], [0], [5, 2]],
+            [[3, 4, 5, 2], [0, 2], [4, 0, 2]],
+            pad=6,
+            bos=5,
+        ),
+        _loss_case("one pair", [[5, 3, 6]], [[3, 3, 4, 2]]),
+        _loss_case(
+            "much padding",
+            [[5], [6, 5, 4, 3, 6, 5, 4], [3, 3]],
+            [[3, 4, 5, 6, 3, 4, 5, 6, 2], [2], [4, 2]],
+        ),
+        _loss_case("logits of size 800", [[6, 3], [4]], [[3, 4, 5, 2], [6, 2]], scale=400.0),
     ),
     wrong=(
         WrongAnswer(
@@ -187,9 +242,22 @@ LOSS = Exercise(
         WrongAnswer(
             "the first token never asked",
             "Writing begins with the start token, so the first token has to be learnt from it.",
-            lambda decode, tgt, bos, pad: F.cross_entropy(
-                decode(tgt[:, :-1]).mT, tgt[:, 1:], ignore_index=pad
-            ),
+            _first_not_asked,
+        ),
+        WrongAnswer(
+            "no causal mask",
+            "Each place but the last then finds its token in the input of the place after it.",
+            _loss(past=lambda length: torch.ones(length, length).bool()),
+        ),
+        WrongAnswer(
+            "the padding of the source is seen",
+            "What fills up a short source is no part of it. Only its tokens may be looked at.",
+            _loss(source=lambda src, tgt, pad: torch.ones_like(src, dtype=torch.bool)[:, None]),
+        ),
+        WrongAnswer(
+            "the source masked where it has tokens",
+            "A mask is True where a place may look: at the tokens.",
+            _loss(source=lambda src, tgt, pad: (src == pad)[:, None]),
         ),
         WrongAnswer(
             "padding counted",
@@ -212,12 +280,5 @@ LOSS = Exercise(
             _mean_of_means,
         ),
     ),
-    variants=(
-        _loss_in_loops,
-        lambda decode, tgt, bos, pad: F.cross_entropy(
-            decode(torch.cat([torch.full_like(tgt[:, :1], bos), tgt[:, :-1]], 1)).mT,
-            tgt,
-            ignore_index=pad,
-        ),
-    ),
+    variants=(_loss_in_loops, _loss_of_torch),
 )
