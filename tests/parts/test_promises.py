@@ -19,6 +19,7 @@ ONE_VALUE = {
     "attention.sdpa": {"attn_mask": "a tensor or None, and None is no number"},
 }
 NEVER_FAR = {
+    "experts.layer": {"k": "a number of experts"},
     "long_context.kept_share": {"k": "a pair of features, and no position"},
     "normalization_and_residuals.partial_rms_norm": {"k": "a number of features"},
     "positions_and_checkpoints.packed_angles": {
