@@ -25,9 +25,9 @@ FITS = 500
 TALL = 0.75
 # A formula in a line, and the signs that touch it: browsers would break the line between them.
 _BEFORE = re.compile(r"[(“]$")
+_AFTER = re.compile(r"^[-,.;:?!)’”]+")
 # Blanks of which a browser would show one.
 _MANY = re.compile(r" {2,}")
-_AFTER = re.compile(r"^[-,.;:?!)’”]+")
 
 
 class CodeFormatter(HtmlFormatter):  # type: ignore[misc]

@@ -9,13 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
+from book.checkers.core import SIXTEEN_BITS, Case, Exercise, WrongAnswer, in_parts
+from book.checkers.experts.common import draw
 
 Layer = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, int, float], Tensor]
-
-
-def _draw(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def _layer(
@@ -34,16 +31,16 @@ def _layer(
         gate = row @ w_gate[i]
         return (gate * torch.sigmoid(gate) * (row @ w_up[i])) @ w_down[i]
 
-    total = [torch.zeros_like(row) for row in x]
-    for t, row in enumerate(x):
+    total = []
+    for row in x:
         score = torch.sigmoid(row @ w_router)
         wanted = (score + correction).tolist()
         chosen = sorted(range(len(wanted)), key=lambda i: -wanted[i])[:k]
         whole = sum(score[i] for i in chosen)
-        total[t] = expert(len(wanted), row)
+        total.append(expert(len(wanted), row))  # the shared one
         for i in chosen:
-            total[t] = total[t] + scale * score[i] / whole * expert(i, row)
-    return torch.stack(total) if total else torch.zeros_like(x)
+            total[-1] = total[-1] + scale * score[i] / whole * expert(i, row)
+    return torch.stack(total)
 
 
 def _gated(how: str, rows: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
@@ -153,9 +150,9 @@ def _case(
         d, f = 4, 5
         shapes = [(n, d), (d, e), (e + 1, d, f), (e + 1, d, f), (e + 1, f, d)]
         x, w_router, *experts = (
-            _draw(*shape, seed=seed + j).requires_grad_() for j, shape in enumerate(shapes, 10)
+            draw(*shape, seed=seed + j).requires_grad_() for j, shape in enumerate(shapes, 10)
         )
-        return (x, w_router, size * _draw(e, seed=seed + 20), *experts, k, scale)
+        return (x, w_router, size * draw(e, seed=seed + 20), *experts, k, scale)
 
     return Case(name, inputs, grad=True)
 
@@ -283,10 +280,5 @@ LAYER = Exercise(
         ),
     ),
     variants=(_layer_with(), _all_experts),
-    spared={
-        "tiny": _TIES,
-        "huge": _TIES,
-        "bfloat16": _TIES,
-        "float16": _TIES,
-    },
+    spared=dict.fromkeys(("tiny", "huge", *SIXTEEN_BITS), _TIES),
 )

@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 
 from book.checkers.core import Case, Exercise, WrongAnswer, in_parts
-
-
-def _draw(*shape: int, seed: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
+from book.checkers.experts.common import draw
 
 # --- top_one(logits) ------------------------------------------------------------------------------
 
@@ -64,7 +60,7 @@ def _twice(logits: Tensor) -> Pair:
 
 def _logits(name: str, n: int, e: int, seed: int, scale: float = 1.0) -> Case:
     def inputs() -> tuple[Any, ...]:
-        return ((scale * _draw(n, e, seed=seed)).requires_grad_(),)
+        return ((scale * draw(n, e, seed=seed)).requires_grad_(),)
 
     return Case(name, inputs, grad=True)
 
@@ -174,7 +170,7 @@ def _choices(
     name: str, n: int, e: int, k: int, seed: int, scale: float = 1.0, liked: float = 0.0
 ) -> Case:
     def inputs() -> tuple[Any, ...]:
-        logits = scale * _draw(n, e, seed=seed)
+        logits = scale * draw(n, e, seed=seed)
         logits[:, 0] += liked
         chosen = logits.topk(k).indices
         return logits.requires_grad_(), chosen
