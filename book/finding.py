@@ -36,6 +36,7 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     ast.Pow: operator.pow,
     ast.USub: operator.neg,
 }
+_FORMAT = string.Formatter()
 # The mean margin must be this many standard deviations (over the seeds) away from a tie.
 MARGIN = 2.0
 SEEDS_AT_LEAST = 3
@@ -77,6 +78,9 @@ def finding(
     measure: Callable[[int], Mapping[str, float]] | Mapping[str, float | Sequence[float]],
     holds: str | Iterable[str],
     seeds: Iterable[int] | None = range(5),
+    *,
+    quantity: str = "",
+    rows: Mapping[str, str] | None = None,
 ) -> None:
     """Run an experiment for every seed, require what the sentence says, and show the sentence.
 
@@ -89,12 +93,17 @@ def finding(
         holds: one or more comparisons of sums and products of these names, such as
             `"last < 0.5 * first"`; each must hold for every seed, and by more than the spread.
         seeds: at least three; None for what does not depend on chance.
+        quantity: what the numbers of `rows` are, with its unit: the head of their table.
+        rows: what a table below the sentence compares, at least two numbers of one unit: name, and
+            how the number is printed, such as `"without it": "{off:.0%}"`. With seeds each row has
+            the mean and the ends; the page draws them to one scale.
 
     Raises:
         FindingError: if a comparison fails for a seed, holds by less than the spread, or a measured
             number is not finite.
         ValueError: if there are fewer than three seeds, a comparison cannot be read or compares
-            nothing that was measured, or the sentence or a comparison names what was not measured.
+            nothing that was measured, or the sentence, a row or a comparison names what was not
+            measured.
     """
     seeds = None if seeds is None else list(seeds)
     values = _values(measure, seeds)
@@ -103,10 +112,11 @@ def finding(
         raise ValueError("finding: `holds` is empty, so the sentence claims nothing")
     for claim in claims:
         check(claim, values, seeds)
+    sentence += table(quantity, rows or {}, seeds is not None)
     text = said(sentence, values)
     values = _without_noise(sentence, claims, values)
     print_as = _digits(claims, values, seeds)
-    rows = "".join(
+    printed = "".join(
         f"\n  {name}: {' '.join(print_as(v) for v in numbers)}" for name, numbers in values.items()
     )
     how = "computed" if seeds is None else f"seeds {', '.join(map(str, seeds))}"
@@ -115,9 +125,33 @@ def finding(
         f"`{claim}` by {' and '.join(_spread(gaps) for _, gaps in check(claim, values, seeds))}"
         for claim in claims
     )
-    plain = f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{rows}"
+    plain = f"Finding ({how}): {text}\n  holds: {'; '.join(claims)}{printed}"
     markdown = f"**Finding.** {text}\n\n*{ran}:* {margin}."
     display(_Box(plain, markdown))  # type: ignore[no-untyped-call]
+
+
+def table(quantity: str, rows: Mapping[str, str], ranges: bool) -> str:
+    """The Markdown of a table of `rows`, to be filled by `said`; nothing without rows.
+
+    Raises:
+        ValueError: if a row has not exactly one number, there is only one row, or the quantity has
+            no name.
+    """
+    if not rows:
+        if quantity:
+            raise ValueError(f"finding: the quantity {quantity!r} has no rows")
+        return ""
+    if not quantity or len(rows) < 2:
+        raise ValueError("finding: rows are at least two numbers of a quantity that has a name")
+    lines = [f"| {quantity} | {'mean | lowest to highest' if ranges else '|'} |", "|:--|--:|:--|"]
+    for name, form in rows.items():
+        parts = list(_FORMAT.parse(form))
+        typed = "".join(literal for literal, *_ in parts)
+        if sum(f is not None for _, f, *_ in parts) != 1 or re.search(r"[\d|]", typed):
+            raise ValueError(f"finding: the row {name!r} should hold one number, got {form!r}")
+        ends = [re.sub(r"\{(\w+)", rf"{{\1.{end}", form) for end in ("low", "high")]
+        lines.append(f"| {name} | {form} | {' to '.join(ends) if ranges else ''} |")
+    return "\n\n" + "\n".join(lines)
 
 
 def said(sentence: str, values: Mapping[str, Sequence[float]]) -> str:
@@ -126,7 +160,7 @@ def said(sentence: str, values: Mapping[str, Sequence[float]]) -> str:
     Raises:
         ValueError: if it names something that was not measured.
     """
-    for _, name, _, _ in string.Formatter().parse(sentence):
+    for _, name, _, _ in _FORMAT.parse(sentence):
         if name is not None and not re.fullmatch(r"\w+(\.low|\.high)?", name):
             raise ValueError(
                 f"finding: {{{name}}} in the sentence should be a name, name.low or name.high; "

@@ -172,7 +172,7 @@ def _shown(cell: Any) -> Iterator[tuple[str, int | str]]:
         if any(kind.startswith("image/") or kind == "text/html" for kind in data):
             yield "picture", 1
         elif "finding" in tags(cell):
-            yield "words", _words("".join(data.get("text/markdown", "")))
+            yield from _read("".join(data.get("text/markdown", "")), counted=True)
         else:
             text = "".join(output.get("text", "") or data.get("text/plain", ""))
             rows = [line for line in text.splitlines() if len(_NUMBER.findall(line)) > 1]

@@ -307,7 +307,10 @@ def _formula(reader: _Reader, element: Tag) -> Piece:
 def _finding(reader: _Reader, element: Tag) -> Piece:
     for code in element.find_all(class_=["cell_input", "tp-compared"]):
         code.extract()
-    return Piece("finding", str(element), tall(element.get_text(), 100) + 40)
+    told = element.find("p")
+    rows = len(element.find_all("tr"))
+    text = told.get_text() if isinstance(told, Tag) and rows else element.get_text()
+    return Piece("finding", str(element), tall(text, 100) + 40 + (36 * rows + 20 if rows else 0))
 
 
 def _cell(reader: _Reader, element: Tag) -> Piece | None:

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 
 from book import xray
-from book.theme import assets, boxes, finish, page, translator
+from book.theme import assets, boxes, finish, page, spreads, translator
 
 NAME = "transformer_parts"
 
@@ -45,6 +45,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # jupyter-book sets these for extensions that are not loaded here.
     app.add_config_value("comments_config", {}, "html")
     boxes.setup(app)
+    spreads.setup(app)
     translator.setup(app)
     app.connect("config-inited", _name_assets)
     app.connect("html-page-context", page.fill)

@@ -68,7 +68,11 @@ def _comparisons(cell: nodes.Element) -> Iterator[nodes.paragraph]:
     They speak of names of the experiment, so they stand with it. A reader wants the sentence.
     """
     for said in list(cell.findall(nodes.paragraph)):
-        if isinstance(said[0], nodes.emphasis) and _MARGINS.match(said[0].astext()):
+        if (
+            said.children
+            and isinstance(said[0], nodes.emphasis)
+            and _MARGINS.match(said[0].astext())
+        ):
             said.parent.remove(said)
             said["classes"] = [*said["classes"], "tp-compared"]
             yield said

@@ -14,7 +14,16 @@ from decimal import Decimal
 import pytest
 
 from book.chapters import chapters, read, tagged
-from book.finding import SEEDS_AT_LEAST, FindingError, Measured, check, links, margins, read_stored
+from book.finding import (
+    SEEDS_AT_LEAST,
+    FindingError,
+    Measured,
+    check,
+    links,
+    margins,
+    read_stored,
+    table,
+)
 from book.lint import findings
 
 CELLS = [
@@ -159,10 +168,14 @@ def test_a_comparison_could_have_failed(cell):
 
 
 @EVERY_FINDING
-def test_the_sentence_is_that_of_the_source_with_the_stored_numbers(cell):
+def test_the_sentence_and_its_rows_are_those_of_the_source_with_the_stored_numbers(cell):
     for call, (one, markdown) in zip(findings(cell), stored(cell), strict=True):
         assert markdown == f"**Finding.** {one.text}"
-        assert problem_with_sentence(call.args[0].value, one.text, one.printed) is None
+        given = {k.arg: k.value for k in call.keywords if k.arg in ("quantity", "rows")}
+        given = {name: ast.literal_eval(value) for name, value in given.items()}
+        compared = table(given.get("quantity", ""), given.get("rows", {}), one.seeds is not None)
+        sentence = call.args[0].value + compared
+        assert problem_with_sentence(sentence, one.text, one.printed) is None
 
 
 @EVERY_FINDING

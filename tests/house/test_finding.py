@@ -313,3 +313,48 @@ def test_a_small_number_that_is_meant_stays(shown):
 def test_what_is_no_stored_finding_is_not_read_as_one(text):
     with pytest.raises(ValueError, match="not the output of a finding"):
         read_stored(text)
+
+
+# ---------------------------------------------------------------- rows
+
+ROWS = {"with it": "{high:.1f}", "without it": "{low:.1f}"}
+
+
+def test_rows_are_a_table_of_means_and_ends_below_the_sentence(shown):
+    finding("Less.", NUMBERS, "low < high", range(3), quantity="length, in cm", rows=ROWS)
+    table = (
+        "Less.\n\n"
+        "| length, in cm | mean | lowest to highest |\n"
+        "|:--|--:|:--|\n"
+        "| with it | 2.0 | 1.9 to 2.1 |\n"
+        "| without it | 1.0 | 0.9 to 1.1 |"
+    )
+    assert shown[0]["text/markdown"].startswith(f"**Finding.** {table}\n\n*In each of the runs")
+    assert read_stored(shown[0]["text/plain"]).text == table
+
+
+def test_rows_of_what_was_computed_have_no_ends(shown):
+    finding("Less.", {"a": 1, "b": 2}, "a < b", None, quantity="n", rows={"A": "{a}", "B": "{b} m"})
+    assert (
+        "| n | | |\n|:--|--:|:--|\n| A | 1.0 |  |\n| B | 2.0 m |  |\n"
+        in (shown[0]["text/markdown"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantity", "rows", "says"),
+    [
+        ("", ROWS, "a quantity that has a name"),
+        ("n", {"one": "{low}"}, "at least two"),
+        ("n", {}, "'n' has no rows"),
+        ("n", {**ROWS, "none": "many"}, "'none' should hold one number, got 'many'"),
+        ("n", {**ROWS, "both": "{low} {high}"}, "'both' should hold one number"),
+        ("n", {**ROWS, "typed": "{low} of 64"}, "'typed' should hold one number"),
+        ("n", {**ROWS, "bar": "{low} | 3"}, "'bar' should hold one number"),
+        ("n", {**ROWS, "else": "{other}"}, "names 'other'"),
+    ],
+)
+def test_rows_that_cannot_be_compared_are_refused(quantity, rows, says, shown):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        finding("x", NUMBERS, "low < high", range(3), quantity=quantity, rows=rows)
+    assert not shown
