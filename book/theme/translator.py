@@ -71,8 +71,14 @@ class Translator(HTML5Translator):
         raise nodes.SkipNode
 
     def visit_table(self, node: nodes.table) -> None:
-        """A table in a box that can be moved sideways."""
+        """A table in a box that can be moved sideways.
+
+        Below an empty corner stand the names of the rows.
+        """
         self.body.append('<div class="tp-table">')
+        heads = [e for head in node.findall(nodes.thead) for e in head.findall(nodes.entry)]
+        if heads and not heads[0].astext().strip():
+            next(iter(node.findall(nodes.colspec)))["stub"] = 1
         node["classes"] = [*node["classes"], "colwidths-auto"]
         super().visit_table(node)
 
