@@ -401,7 +401,7 @@ def router_z_loss(logits: Tensor) -> Tensor:
 
 @torch.no_grad()
 def update_correction(router: Router, chosen: Tensor, speed: float) -> None:
-    """Raise the correction of experts with less than the mean load, lower the others'.
+    """Raise the correction of experts below the mean load, lower it of those above.
 
     Args:
         router: one that was made with `correction=True`; its buffer is changed.

@@ -112,12 +112,12 @@ def test_three_tokens_and_three_experts():
             [[t for t, _ in pairs], [i for _, i in pairs], [gates[t][i] for t, i in pairs],
              out, weighted],
             ["token", "expert", "weight", "output", "weighted"],
-            [f"place {k}" for k in range(1, 7)],
-            text="{:g}", limits=(0, 200),
+            ["1", "2", "3", "4", "5", "6"],
+            text="{:g}", limits=(0, 200), xlabel="place",
         ),
         Grid(
-            "the sums", [sums], ["y"], [f"token {t}" for t in gates], text="{:g}",
-            limits=(0, 200),
+            "the sums", [sums], ["y"], [str(t) for t in gates], text="{:g}",
+            limits=(0, 200), xlabel="token",
         ),
     )  # fmt: skip
 
@@ -126,11 +126,12 @@ def test_three_tokens_and_three_experts():
 def test_the_load_after_fifty_steps_with_a_bias():
     _, _, loads = trained(16, 1, 43, speed=0.01)
     load = [100 * sum(float(step[i]) for step in loads[40:50]) / 10 for i in range(16)]
+    in_use = math.prod((v / 100) ** (-v / 100) for v in load if v)
     return Seen(
         says(
-            "After {} steps, balanced by a bias, γ = {}: the busiest of {} experts has {} of the "
-            "words, and {} have less than a tenth",
-            *(50, 0.01, 16, max(load) / 100, sum(v < 100 / 160 for v in load)),
+            "After {} steps, balanced by a bias, γ = {}: by their entropy {} of {} experts are in "
+            "use. The busiest has {} of the words, and {} have less than a tenth",
+            *(50, 0.01, in_use, 16, max(load) / 100, sum(v < 100 / 160 for v in load)),
         ),
         Bars(
             "words for each expert",
@@ -161,9 +162,9 @@ def test_sixteen_tokens_of_qwen3():
     here = np.where(batches == 16, 1.0, np.nan)
     return Seen(
         says(
-            "Qwen3-{}B-A{}B, {} tokens in a step: {} of {} experts of a layer are read, {} GB in "
+            "Qwen3-{}B-A{}B, {} tokens in a step: {} of {} experts of a layer are read, {} MB in "
             "{} bits, or {} MB",
-            *(30, 3, 16, read(16), 128, size / 1e9, 16, size / 16 / 1e6),
+            *(30, 3, 16, read(16), 128, size / 1e6, 16, size / 16 / 1e6),
         ),
         Lines(
             "experts of a layer that are read", batches,
@@ -175,8 +176,8 @@ def test_sixteen_tokens_of_qwen3():
             {
                 "the experts": each,
                 "this step": each * here,
-                "a dense layer as wide as all": 128 * one / 1e6 / batches,
-                "a dense layer as wide as k": 8 * one / 1e6 / batches,
+                "dense, as wide as all experts": 128 * one / 1e6 / batches,
+                "dense, as wide as k experts": 8 * one / 1e6 / batches,
             },
             "tokens in a step", "MB", xscale="log", yscale="log",
         ),
