@@ -212,10 +212,12 @@ def test_the_losses_of_the_four_who_overfit_a_batch():
         firsts.update(row[:-1])
     best = -sum(n * math.log(n / firsts[a]) for (a, _), n in pairs.items()) / 128
     assert abs(blind[-1] - best) < 0.005
-    assert f"from {unshifted[0]:.1f} to {unshifted[-1]:.2f}, **(2)** from" in text
-    assert f"**(2)** from {blind[0]:.1f} to {best:.2f}, and no lower ever" in text
-    assert f"**(3)** from {sound[0]:.1f} to {sound[0]:.1f}, **(4)** from" in text
-    assert f"**(4)** from {leaking[0]:.1f} to {leaking[-1]:.2f}. All four are broken" in text
+    first, lowest = (
+        f"{unshifted[0]:.1f} | {blind[0]:.1f} | {sound[0]:.1f} | {leaking[0]:.1f}",
+        f"{unshifted[-1]:.2f} | {best:.2f} | {sound[0]:.1f} | {leaking[-1]:.2f}",
+    )
+    assert f"| first loss | {first} |" in text
+    assert f"| lowest loss | {lowest} |" in text
     assert f"the loss of a perfect memory of this batch is {sound[-1]:.2f}." in text
 
 
@@ -223,6 +225,7 @@ def test_bfloat16_is_as_coarse_as_the_section_on_the_z_loss_says():
     for x in (64.0, 100.0, 127.0):
         one = torch.tensor(x, dtype=torch.bfloat16)
         assert torch.nextafter(one, torch.tensor(200.0, dtype=torch.bfloat16)) - one == 0.5
+    assert 1 - torch.nextafter(*torch.tensor([1.0, 0.0], dtype=torch.bfloat16)) == 1 / 256
     tiny = torch.tensor(2.9e-8).to(torch.float16)
     assert tiny == 0 < torch.tensor(3.1e-8).to(torch.float16)  # where fp16 needs loss scaling
 
@@ -242,6 +245,30 @@ def test_adam_s_longest_step(beta2, printed):
     assert 0.99 * factor < max(found) < factor * (1 + 1e-12)  # at any step, corrected
     text = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
     assert "the factor is 1.16 for $\\\\beta_2=0.95$, and 7.3 for torch's $0.999$;" in text
+
+
+def test_the_corrections_do_not_raise_adam_s_longest_step():
+    """The factor that the chapter writes down, at every t and for many betas."""
+    for beta1, beta2 in ((0.9, 0.95), (0.9, 0.999), (0.5, 0.75), (0.8, 0.65)):
+        r = beta1**2 / beta2
+        t = torch.arange(1, 2000, dtype=F64)
+        assert (r**t + beta2**t >= 2 * beta1**t).all()
+        assert (((1 - r**t) * (1 - beta2**t)).sqrt() <= (1 - beta1**t) * (1 + 1e-12)).all()
+    text = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
+    assert "$\\\\sqrt{(1-r^t)(1-\\\\beta_2^t)}/(1-\\\\beta_1^t)$" in text
+    assert "$r^t+\\\\beta_2^t\\\\ge2\\\\beta_1^t$" in text
+
+
+def test_what_is_left_of_forty_gigabytes():
+    """The activations of Llama 2 7B in 16 bits, beside the answer of the exercise on memory."""
+    layers, d, ff, heads, words = (
+        fact("llama-2-7b", k) for k in ("num_layers", "d_model", "d_ff", "num_heads", "vocab_size")
+    )
+    left = 40e9 - 5.5 * fact("llama-2-7b", "parameters")
+    a_token = 2 * (layers * (9 * d + 4 * ff + heads) + 2 * d + words)
+    text = (ROOT / "notebooks" / "18_training.ipynb").read_text(encoding="utf-8")
+    assert f"would have {left / 1e9:.0f} left" in text
+    assert f"some {round(left / a_token, -1):.0f} tokens in 16 bits" in text
 
 
 def test_palms_two_utilisations():
