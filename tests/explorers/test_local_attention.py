@@ -97,18 +97,25 @@ def test_what_the_first_tile_is_once_it_is_measured_from_two():
     cells = np.full((5, 4), math.nan)
     cells[0] = 1, 1 + math.exp(-1), 0, 10  # the scores 1 and 0, the values (0, 10) and (0, 0)
     cells[1] = 2, math.exp(-1) + math.exp(-2), 0, 10 * math.exp(-1)
+    # The keys 1 and 2 are overwritten; key 3, with score 2 and value (10, 0), is on the chip.
+    shapes = {
+        f"{row}, {j}": Cell(row, j, text, fill=fill, role="value" if row else "weight")
+        for row, told in enumerate(["2", "10", "0"])
+        for j, (text, fill) in enumerate([("·", 0.0), ("·", 0.0), (told, 0.5)])
+    }
     return Seen(
         says(
             "The second tile brings the score {}. What was measured from {} is now measured from "
             "{}: sum and output shrink by {}",
             *(2, 1, 2, math.exp(-1)),
         ),
+        Scene("what is on the chip", shapes, xlim=(-3.6, 3.2), ylim=(-4.1, 1.5)),
         Grid(
             "what is carried along",
             cells,
             ["first tile", "measured from 2", "second tile", "together", "o / z"],
             ["m", "z", "o, first", "o, second"],
-            text=lambda x: f"{x:.3g}",
+            text=lambda x: str(round(x, 3)).removesuffix(".0"),
             limits=(0, 10),
             empty="·",
         ),
@@ -164,13 +171,14 @@ def test_a_full_layer_between_chunks():
             *(5, 4, len(needed[-1]), 12, 4, float(share[:7].sum())),
         ),
         Scene("what the last output depends on", shapes, xlim=(-2.9, 12.1), ylim=(-6.8, 0.1)),
-        Bars(
+        Lines(
             "share of the squared gradient",
-            [str(i) for i in range(12)],
-            {"share": share},
+            range(12),
+            {"share": np.where(share > 0, share, math.nan)},
             "token",
             "share",
-            (0, 1),
+            yscale="log",
+            ylim=(1e-9, 1),
         ),
     )
 
@@ -232,7 +240,7 @@ def two_memories(loaded, stored, on_chip, outputs, table):
         shapes[f"load {name}"] = Arrow(middle, -0.1, middle, -2.1, shown=bool(down), strong=True)
         shapes[f"store {name}"] = Arrow(middle, -2.1, middle, -0.1, shown=bool(up), strong=True)
         shapes[f"moved {name}"] = Text(
-            middle + 0.3, -1.1, str(down + up), anchor="start", shown=bool(down + up)
+            middle + 0.6, -1.1, str(down + up), anchor="start", shown=bool(down + up)
         )
     return Scene("8 queries, 8 keys, 2 features", shapes, xlim=(-0.3, 20.5), ylim=(-12.9, 10.7))
 
@@ -304,18 +312,18 @@ def test_a_narrow_head_in_wide_tiles():
     one = torch.empty(block, head, dtype=torch.float16, device="meta").nbytes
     plain = 4 * rows.nbytes + 4 * scores.nbytes
     sums = torch.empty(tokens, dtype=torch.float32, device="meta").nbytes  # log-sum-exps
-    tiled = sums
-    for _ in range(0, tokens, block):
-        tiled += one + one + 2 * rows.nbytes
+    tiled_by = {}
+    for queries in range(16, 257, 16):
+        tiled_by[queries] = sums + 2 * rows.nbytes  # Q and O once
+        for _ in range(0, tokens, queries):
+            tiled_by[queries] += 2 * rows.nbytes  # K and V for each block
+    tiled = tiled_by[block]
     # Q, K and V with two bytes a number; O, the tile, and two numbers for each query with four.
     chip = 3 * one + 2 * one + 4 * block * block + 2 * 4 * block
     assert chip > 228 * 2**10
     with FlopCounterMode(display=False) as counter:
         (rows @ rows.T) @ rows
     flops = counter.get_total_flops()
-    at = [2.0**n for n in range(8, 17)]
-    here = [math.nan] * 9
-    here[at.index(tokens)] = scores.nbytes / 2**10
     return Seen(
         says(
             "{} tokens, {} features, tiles of {}: the plain way moves {} MiB, tiles move {} MiB, "
@@ -335,20 +343,18 @@ def test_a_narrow_head_in_wide_tiles():
             (0, 320),
         ),
         Lines(
-            "KiB in the large memory, and on the chip",
-            at,
+            "MiB moved, by the size of a tile",
+            list(tiled_by),
             {
-                "scores, written down": [2 * n * n / 2**10 for n in at],
-                "log-sum-exps, in tiles": [4 * n / 2**10 for n in at],
-                "on the chip, in tiles": [chip / 2**10] * 9,
-                "room of 228 KiB": [228.0] * 9,
-                "the scores chosen": here,
+                "written down": [plain / 2**20] * 16,
+                "in tiles": [moved / 2**20 for moved in tiled_by.values()],
+                "Q, K, V and O once": [4 * rows.nbytes / 2**20] * 16,
+                "the tile chosen": [math.nan] * 15 + [tiled / 2**20],
             },
-            "tokens",
-            "KiB",
-            "log",
-            "log",
-            (0.5, 2e7),
+            "queries of a tile",
+            "MiB",
+            yscale="log",
+            ylim=(0.3, 1000),
         ),
     )
 
