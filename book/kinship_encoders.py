@@ -18,7 +18,7 @@ COLUMNS = ("reads", "a position sees", "positions", "norm", "units", "head")
 _READS = {"tokens": "tokens", "patches": "patches of an image", "frames": "frames of a sound"}
 _PLACES = {"attn_in": "before", "attn_sum": "on sum"}
 _HEADS = {
-    "masked": "at every position, a score for each token",
+    "masked": "tokens, at every position",
     "classes": "classes, from the first position",
     "next": "the next token, by the decoder",
 }

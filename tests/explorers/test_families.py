@@ -15,19 +15,19 @@ from .reading import Seen, check_explorer, says
 
 # What the two drawings say, from the papers and the configurations.
 GPT2 = {
-    "norm": "LayerNorm", "heads": "12 heads of 64, 12 for keys and values",
+    "norm": "LayerNorm", "heads": "12 heads of 64, 12 for k and v",
     "positions": "+ a table of 1,024 positions", "more": "sees all",
     "kind of units": "GELU, no gate", "hidden": "3,072 hidden units", "biases": "all",
     "embedding": "50,257 tokens, width 768", "head": "head: the embedding",
 }  # fmt: skip
 MISTRAL = {
-    "norm": "RMSNorm", "heads": "32 heads of 128, 8 for keys and values", "positions": "RoPE",
+    "norm": "RMSNorm", "heads": "32 heads of 128, 8 for k and v", "positions": "RoPE",
     "more": "window 4,096", "kind of units": "SwiGLU", "hidden": "14,336 hidden units",
     "biases": "none", "embedding": "32,000 tokens, width 4,096",
     "head": "head of its own",
 }  # fmt: skip
 COHERE = {
-    "norm": "LayerNorm", "heads": "64 heads of 128, 64 for keys and values",
+    "norm": "LayerNorm", "heads": "64 heads of 128, 64 for k and v",
     "positions": "RoPE, neighbours paired",
     "more": "sees all", "kind of units": "SwiGLU", "hidden": "22,528 hidden units",
     "biases": "none", "embedding": "256,000 tokens, width 8,192",
@@ -204,22 +204,25 @@ def test_the_table_of_olmo_3_begins_from_olmo_2_and_that_from_llama():
     differ = [k for k in {*own, *root} if own.get(k) != root.get(k)]
     shapes = {}
     names = ["OLMo 3", "OLMo 2", "Llama", "", "", ""]
-    own_entries = ["absent, kind, rope_scaled", "absent, norms, qk_norm, 1 more",
+    own_entries = ["kind, rope_scaled, absent", "norms, qk_norm, 2 more",
                    "qkv_bias, out_bias, mlp_bias", "", "", ""]  # fmt: skip
     for k, name in enumerate(names):
-        y = 9.6 - 1.8 * k
+        y = [7.7, 5.1, 2.5, 2.5, 2.5, 2.5][k]  # what is hidden lies on the last box
         shapes[f"box {k}"] = Box(
-            0.1, y, 3.1, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
+            0.1, y, 3.3, 1.1, name, role="ink" if k else "weight", strong=k == 0, shown=bool(name)
         )
         shapes[f"entries {k}"] = Text(
-            3.4, y + 0.55, own_entries[k], anchor="start", small=True, shown=bool(name)
+            3.6, y + 0.55, own_entries[k], anchor="start", small=True, shown=bool(name)
         )
         if name:
             there = data[line[k]].keys() - {"like", "names"}
-            assert there - {*own_entries[k].split(", ")} == ({"qk_norm_over"} if k == 1 else set())
+            assert there - {*own_entries[k].split(", ")} == (
+                {"absent", "qk_norm_over"} if k == 1 else set()
+            )
     for k in range(5):
+        top = [7.7, 5.1, 5.1, 5.1, 5.1][k]  # the box that the arrow leads to
         shapes[f"arrow {k}"] = Arrow(
-            1.65, 9.0 - 1.8 * k, 1.65, 9.55 - 1.8 * k, shown=bool(names[k + 1])
+            1.75, top - 2.6 + 1.15, 1.75, top - 0.05, shown=bool(names[k + 1])
         )
     return Seen(
         says(
@@ -291,14 +294,14 @@ def bars(chosen, n):
     gb = {name: 2 * v / 1e9 for name, v in numbers.items()}
     shapes = {}
     for k, mark in enumerate(("10 MB", "100 MB", "1 GB", "10 GB", "100 GB")):
-        x = 2.6 + 1.35 * k
+        x = 2.6 + 1.2 * k
         shapes[mark] = Text(x, 0, mark, small=True, role="quiet")
         shapes[f"line at {mark}"] = Segment(x, 0.4, x, 11.6, role="quiet", faint=True)
     for y, (name, v) in zip(range(11, 0, -1), gb.items(), strict=True):
         on = name == chosen
         text = f"{v:.3g} GB" if v >= 1 else f"{1000 * v:.3g} MB"
         shapes[f"{name}'s dot"] = Dot(
-            2.6 + 1.35 * (math.log10(v) + 2), y, size=3.0 if on else 1.5,
+            2.6 + 1.2 * (math.log10(v) + 2), y, size=3.0 if on else 1.5,
             role="weight" if on else "ink",
         )  # fmt: skip
         shapes[f"{name}'s name"] = Text(2.1, y, name, anchor="end", small=True, strong=on)
@@ -407,12 +410,16 @@ def test_four_groups_read_in_three_blocks():
     there = [f"{part}{i}" for i in (1, 2, 3, 4) for part in "qkv"]
     taken = sorted(there, key=lambda name: ("qkv".index(name[0]), name))
     roles = {"q": "query", "k": "key", "v": "value"}
-    shapes = {}
-    for i, name in enumerate(there):
-        role = roles[name[0]]
-        shapes[f"row {i + 1}"] = Box(1, 12 - i, 3, 0.9, name, fill=0.4, role=role)
-        shapes[f"read {i + 1}"] = Text(
-            6.2, 12.45 - i, f"read as {taken[i]}", role="good" if taken[i] == name else "bad"
+    shapes = {
+        "what it is": Text(2.3, 13.6, "what it is", strong=True),
+        "what it is read as": Text(6.7, 13.6, "what it is read as", strong=True),
+    }
+    for i, (name, read) in enumerate(zip(there, taken, strict=True), 1):
+        shapes[f"row {i}"] = Box(0.8, 13 - i, 3, 0.9, name, fill=0.4, role=roles[name[0]])
+        shapes[f"read {i}"] = Box(5.2, 13 - i, 3, 0.9, read, fill=0.4, role=roles[read[0]])
+        right = name == read
+        shapes[f"sign {i}"] = Text(
+            4.5, 13.45 - i, "=" if right else "≠", strong=True, role="good" if right else "bad"
         )
     return Seen(
         says(
@@ -420,7 +427,7 @@ def test_four_groups_read_in_three_blocks():
             "blocks, {} of {} are taken for another one",
             12, 4, 4, sum(a != b for a, b in zip(there, taken, strict=True)), 12,
         ),
-        Scene("the heads in the matrix", shapes, xlim=(0, 9), ylim=(0.8, 13.1)),
+        Scene("the heads in the matrix", shapes, xlim=(0, 9), ylim=(0.8, 14.2)),
     )  # fmt: skip
 
 
@@ -431,7 +438,7 @@ def of_14(seen, bucket=None):
     """The square of 14 positions; hidden pairs are empty."""
     places = range(1, 15)
     return Grid(
-        "who sees whom; numbers, if any, are T5's buckets",
+        "who sees whom, and T5's buckets",
         [[(bucket(k - q) if bucket else 7.5) if seen(k - q) else math.nan for k in places]
          for q in places],
         [str(k) for k in places], [str(k) for k in places],
