@@ -6,7 +6,7 @@ import math
 import numpy as np
 import torch
 
-from book.explorer import Arc, Arrow, Bars, Curve, Dot, Grid, Lines, Scene, Text
+from book.explorer import Arc, Arrow, Bars, Curve, Dot, Lines, Scene, Text
 from transformer_parts.rope import rotation_matrix
 
 from .reading import Seen, check_explorer, says
@@ -160,21 +160,22 @@ def test_weights_of_one_layout_run_with_it():
             z = complex(x[2 * k], x[2 * k + 1]) * cmath.exp(1j * n / 100 ** (k / 4))
             total += z.real * y[2 * k] + z.imag * y[2 * k + 1]
         scores.append(total)
+    joined = {f"feature {k}": Text(k, -0.6, str(k)) for k in range(8)}
+    for k in range(4):  # half a circle over the two neighbors
+        joined[f"pair {k}"] = Arc(2 * k + 0.5, 0, 0.5, 0, math.pi)
+        joined[f"number {k}"] = Text(2 * k + 0.5, 0.85, str(k))
+        joined[f"one of {k}"], joined[f"other of {k}"] = Dot(2 * k, 0), Dot(2 * k + 1, 0)
     return Seen(
         says(
             "interleaved: features {} and {} form pair {}. With weights trained for neighbors the "
             "scores are right at all distances.",
             *(0, 1, 0),
         ),
-        Grid(
-            "the pair of each feature",
-            [[0, 0, 1, 1, 2, 2, 3, 3]],
-            ["pair"],
-            [str(k) for k in range(8)],
-            text="{:.0f}",
-            xlabel="feature",
-            limits=(0, 3),
-            role="query",
+        Scene(
+            "eight features, and the two of each pair",
+            joined,
+            xlim=(-0.6, 7.6),
+            ylim=(-1, 2.9),
         ),
         Bars(
             "scores of weights trained for neighbors",

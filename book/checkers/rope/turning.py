@@ -331,6 +331,16 @@ def _before_the_split(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
     return turned.view(*turned.shape[:2], x.shape[1], x.shape[3]).transpose(1, 2)
 
 
+def _as_found(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
+    """The turn of the program to repair: another width, positions from 0, angles in x's dtype."""
+    _, heads, length, d = x.shape
+    exponents = torch.arange(0, heads * d, 2, dtype=x.dtype) / (heads * d)
+    angles = torch.outer(torch.arange(length, dtype=x.dtype), base**-exponents)
+    angles = angles.view(length, heads, d // 2).transpose(0, 1)
+    a, b, c, s = x[..., ::2], x[..., 1::2], angles.cos(), angles.sin()
+    return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2)
+
+
 def _along_heads(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
     return _apply(x.transpose(1, 2), torch.arange(x.shape[1]), base).transpose(1, 2)
 
@@ -386,6 +396,29 @@ ATTENTION = Exercise(
     ],
     variants=(_attend(),),
     wrong=(
+        WrongAnswer(
+            "the program as it was found",
+            "All five mistakes are still in it. In float64, with one head at the positions 0, 1, "
+            "2, ..., only two of them show: begin with these.",
+            _attend(
+                turn_q=_as_found,
+                turn_k=_as_found,
+                turn_v=_as_found,
+                sees=lambda ids: torch.ones(len(ids), len(ids)).bool(),
+            ),
+        ),
+        WrongAnswer(
+            "nothing but the mask repaired",
+            "Later keys are hidden now, and four mistakes are left. With one head at the positions "
+            "0, 1, 2, ..., in float64, one of them shows: the values.",
+            _attend(turn_q=_as_found, turn_k=_as_found, turn_v=_as_found),
+        ),
+        WrongAnswer(
+            "turned as in the program that was found",
+            "Three of the five mistakes are in its turn, since it takes only `x`: the width, the "
+            "positions and the dtype of the angles. Try two heads, then other positions.",
+            _attend(turn_q=_as_found, turn_k=_as_found),
+        ),
         WrongAnswer(
             "frequencies from d_model",
             "The vectors were turned before they were split, so the heads have different "
