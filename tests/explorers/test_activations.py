@@ -65,7 +65,7 @@ def test_above_one_the_maximum_is_another_function():
             "maximum and {} for Leaky ReLU",
             *(2, gap, -3, 3, 0, (1 + 2) / 2, 2),
         ),
-        Lines("value", x, {"x > 0 ? x : αx": leaky, "max(x, αx)": largest}, "x", "value"),
+        Lines("value", x, {"Leaky ReLU": leaky, "max(x, αx)": largest}, "x", "value"),
     )
 
 
