@@ -16,13 +16,15 @@ from .reading import Seen, check_explorer, says
 
 @check_explorer("car-park", {"each text gets": "blocks of 4", "requests so far": "6"})
 def test_six_texts_in_blocks():
-    cells, used = [], 0
-    for number, tokens in enumerate([7, 20, 5, 11, 18, 14], 1):
-        whole = [number] * tokens
-        while len(whole) % 4:
-            whole.append(0)
-        cells += whole
-        used += tokens
+    """A block of each text in turn, as long as it has tokens left."""
+    left = dict(enumerate([7, 20, 5, 11, 18, 14], 1))
+    cells, used = [], sum(left.values())
+    while left:
+        for number, tokens in list(left.items()):
+            cells += ([number] * tokens + [0, 0, 0])[:4]
+            left[number] = tokens - 4
+            if tokens <= 4:
+                del left[number]
     picture = np.full(96, math.nan)
     picture[: len(cells)] = cells
     return Seen(
@@ -247,11 +249,11 @@ def test_two_rounds_follow_the_text_that_the_model_writes_alone():
             *(2, made[-1], 4, at - 14, 2),
         ),
         Grid(
-            "drafted words: 0 refused, 1 accepted; 2 the model's own word",
+            "drafted words, ✗ refused, and the model's own",
             marks + words * np.where(marks > 1, -1e-4, 1e-4),
             [f"round {n}" for n in range(1, 7)],
             ["first", "second", "third", "fourth", "model"],
-            text=lambda x: VOCABULARY[round(1e4 * abs(x - round(x)))],
+            text=lambda x: VOCABULARY[round(1e4 * abs(x - round(x)))] + " ✗" * (round(x) == 0),
             limits=(0, 2),
             role="weight",
             empty="",

@@ -73,8 +73,8 @@ CHUNK = number(
     "A budget for a promise",
     value=_first,
     within=0.005,
-    because="A pass may have 1,046 tokens, so the prompt needs nine passes. If they are about "
-    "equally long, with 943 to 1,023 tokens, it has its first token after {value} ms.",
+    because="A pass may have 1,046 tokens, so the prompt needs nine passes. With 943 to 1,023 "
+    "tokens arithmetic bounds the last one, too: the first token comes after {value} ms.",
     wrong=[
         WrongNumber(
             "the largest budget",
