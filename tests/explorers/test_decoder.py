@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from book.diagram.models import WATCHED, WithSoftmax
 from book.diagram.trace import trace
 from book.diagram.view import fold
-from book.explorer import Bars, Grid, Lines
+from book.explorer import Bars, Grid, Lines, Points
 from book.facts import fact
 from transformer_parts.decoder import DecoderOnlyTransformer, ModelConfig
 
@@ -221,7 +221,7 @@ def test_the_first_two_steps_of_the_ladder():
     ]
     ends = [[run[-1] for run in runs] for runs in curves]
     original, before, now = (runs[1] for runs in curves)
-    later = [math.nan] * 5  # no bars yet
+    later = [math.nan] * 5  # no dots yet
     return Seen(
         says(
             "After RMSNorm, seed {}: excess {} nats, the step before {}; over the seeds {} to {}. "
@@ -236,12 +236,19 @@ def test_the_first_two_steps_of_the_ladder():
             "training step",
             "excess loss, nats",
         ),
-        Bars(
+        Points(
             "excess at the end, by step",
-            list("01234567"),
-            {"this seed": [*(runs[1] for runs in ends), *later]},
+            {
+                "others": (
+                    [*range(8), *range(8)],
+                    [y for k in (0, 2) for y in (*(runs[k] for runs in ends), *later)],
+                ),
+                "this seed": (range(8), [*(runs[1] for runs in ends), *later]),
+            },
             "step",
             "excess loss, nats",
+            xlim=(-1.7, 7.4),
+            ylim=(0, 0.9),
         ),
     )
 

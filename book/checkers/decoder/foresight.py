@@ -5,26 +5,26 @@ from __future__ import annotations
 from book.checkers.questions import WrongNumber, choice, number
 
 BEST_CHANGE = choice(
-    "Which change helps here?",
-    right="D",
-    because="The first grammar asks for a word at a fixed distance, and with RoPE a score depends "
-    "on the distance by construction. In the second the word that decides is the one at which the "
-    "model stands, so it need not look back.",
+    "What is a sinusoid worth here?",
+    right="C",
+    because="With RoPE a score depends on the distance by construction. From a sinusoid the "
+    "matrices of queries and keys have to learn it first, and 80 steps are few for that.",
     tempting={
         "A": (
-            "what every model has",
-            "Where the norm stands matters in deep models. This one has two layers, and both ways "
-            "of it train.",
+            "both tell where a word stands",
+            "Both hold the place of each word. But from a sum of word and sinusoid the place has "
+            "to be read off, by matrices that start at random, before one can look three places "
+            "back.",
         ),
         "B": (
-            "gates are better",
-            "At equal parameters and after so few steps a gate gains a few hundredths of a nat "
-            "where words far back decide, and nothing where all is learned already.",
+            "between the two",
+            "It does lie between the two, and much nearer to the one without positions: 80 steps "
+            "are few to learn to look three places back.",
         ),
-        "C": (
-            "RoPE is better everywhere",
-            "It makes looking back at a distance easy. Where the last word alone decides, the "
-            "original form has learned nearly all there is, and nothing is left to gain.",
+        "D": (
+            "absolute places are easier",
+            "The grammar asks for a distance and not for a place: three back, wherever one stands. "
+            "RoPE has the distance in every score.",
         ),
     },
 )
@@ -58,7 +58,7 @@ CROSSING = number(
     value=lambda: 7.5e9 / (2 * 32 * 4096),
     within=0.02,
     because="A token costs two FLOPs for each of 7.5 billion entries, and 4 times 32 times 4096 "
-    "for each key: they are equal at {value} keys.",
+    f"for each key: they are equal at {7.5e9 / (2 * 32 * 4096):,.0f} keys.",
     wrong=[
         WrongNumber(
             "scores only",
