@@ -570,8 +570,8 @@ _FETCHED = choice(
     "Another last word",
     right="C",
     because="The head does what it did before: it looks at what came after the earlier “six”, and "
-    "that is the comma. But it is not alone: the row says the full stop, with which the second "
-    "list ends, so other parts of the model outweigh the head here.",
+    "that is the comma. The model does not copy it but says the full stop, with which the "
+    "second list ends. It needs the head for that: switched off, the full stop is lost.",
     tempting={
         "A": (
             "the same word",
@@ -580,8 +580,8 @@ _FETCHED = choice(
         ),
         "B": (
             "what the head looks at is what is said",
-            "The look at the comma is right. But the row of the last word gets more than what this "
-            "head brings, and in the stories no comma follows a second list.",
+            "The look at the comma is right. But the parts above the head work on what it "
+            "brings, and in the stories no comma follows a second list.",
         ),
         "D": (
             "the list begins again",
