@@ -105,8 +105,8 @@ def test_the_four_hands_at_position_seven():
         circle = np.exp(1j * np.linspace(0, 2 * math.pi, 49))
         shapes[f"face {k}"] = Curve((x + circle.imag).tolist(), circle.real.tolist(), role="quiet")
         shapes[f"hand {k}"] = Arrow(x, 0, x + s, c, role="data", strong=True)
-        shapes[f"sine {k}"] = Text(x, -1.4, f"sin {s:.2f}".replace("-", "−"))
-        shapes[f"cosine {k}"] = Text(x, -1.75, f"cos {c:.2f}".replace("-", "−"))
+        shapes[f"sine {k}"] = Text(x, -1.45, f"sin {s:.2f}".replace("-", "−"))
+        shapes[f"cosine {k}"] = Text(x, -1.95, f"cos {c:.2f}".replace("-", "−"))
         turns.append(7 * 10 ** (-k / 2) * 180 / math.pi)
     return Seen(
         says(
@@ -114,7 +114,7 @@ def test_the_four_hands_at_position_seven():
             "{}°, {}°, {}°, {}°",
             *(7, *(turn // 360 for turn in turns), *(turn % 360 for turn in turns)),
         ),
-        Scene("", shapes, xlim=(-1.3, 9.1), ylim=(-2.0, 1.3)),
+        Scene("", shapes, xlim=(-1.3, 9.1), ylim=(-2.2, 1.3)),
     )
 
 
@@ -125,17 +125,19 @@ def test_the_nearest_words_to_a_place():
     at = VOCABULARY.index("bridge")
     cosines = rows @ rows[at] / lengths / lengths[at]
     pairs = sorted(zip(cosines, VOCABULARY, strict=True), reverse=True)[1:8]
+    others = np.delete(cosines, at).mean()
     shapes = {}
-    for k, (value, word) in enumerate(pairs):
-        shapes[f"word {k}"] = Text(-0.04, 7.3 - k, word)
-        shapes[f"bar {k}"] = Box(0, 7 - k, value, 0.6, role="data", fill=0.6)
-        shapes[f"value {k}"] = Text(value + 0.02, 7.3 - k, f"{value:.2f}")
+    for k, (value, word) in enumerate([*pairs, (others, "any other")]):
+        y, role = (7 - k, "data") if k < 7 else (-0.4, "quiet")
+        shapes[f"word {k}"] = Text(-0.04, y + 0.3, word)
+        shapes[f"bar {k}"] = Box(0, y, value, 0.6, role=role, fill=0.6)
+        shapes[f"value {k}"] = Text(value + 0.02, y + 0.3, f"{value:.2f}")
     names = [word for _, word in pairs]
     return Seen(
         says(
             f"Nearest to “bridge” are “{names[0]}”, with the cosine {{}}, “{names[1]}” and "
-            f"“{names[2]}”",
-            pairs[0][0],
+            f"“{names[2]}”. Any other word has {{}} on average",
+            *(pairs[0][0], others),
         ),
-        Scene("", shapes, xlim=(-0.5, 1.05), ylim=(0.8, 7.8)),
+        Scene("", shapes, xlim=(-0.5, 1.05), ylim=(-0.6, 7.8)),
     )
