@@ -223,8 +223,11 @@ def test_two_columns_read_from_the_storage_of_three():
     )
 
 
-def _equation(size, signs, *blocks):
-    """Matrices side by side: heading, rows, role, and the arithmetic of an entry or None."""
+def _equation(size, signs, *blocks, lit=None):
+    """Matrices side by side: heading, rows, role, and the arithmetic of an entry or None.
+
+    `lit` has the entries of each matrix that stand out.
+    """
     shapes = {}
     for k, (heading, matrix, role, how) in enumerate(blocks):
         down, across = len(matrix), len(matrix[0])
@@ -239,7 +242,7 @@ def _equation(size, signs, *blocks):
                     0.94,
                     f"{matrix[i][j]:g}".replace("-", "−") if there else "",
                     role=role,
-                    fill=0.35,
+                    fill=0.35 if lit is None else 0.6 if (i, j) in lit[k] else 0.05,
                     shown=there,
                     detail=said,
                 )
@@ -251,7 +254,7 @@ def _equation(size, signs, *blocks):
     return Scene("", shapes, xlim=(-0.1, 3 * size + 2.1), ylim=(-0.1, size + 1.3))
 
 
-@check_explorer("explore-products", {"product": "A @ B.T: ik,jk->ij"})
+@check_explorer("explore-products", {"product": "A @ B.T: ik,jk->ij", "entry": "first"})
 def test_rows_times_rows():
     a, b = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
     result = [[sum(x * y for x, y in zip(r, s, strict=True)) for s in b] for r in a]
@@ -262,8 +265,8 @@ def test_rows_times_rows():
 
     return Seen(
         says(
-            "einsum('ik,jk->ij'): summed over k. The result has {} dimensions: {}, {}, {}, {}.",
-            *(2, *result[0], *result[1]),
+            "einsum('ik,jk->ij'): summed over k. The entry i = {}, j = {} is {}·{} + {}·{} = {}.",
+            *(0, 0, 1, 5, 2, 6, 17),
         ),
         _equation(
             2,
@@ -271,11 +274,12 @@ def test_rows_times_rows():
             ("A\nik", a, "query", None),
             ("B\njk", b, "key", None),
             ("result\nij", result, "data", how),
+            lit=({(0, 0), (0, 1)}, {(0, 0), (0, 1)}, {(0, 0)}),
         ),
     )
 
 
-@check_explorer("explore-products", {"product": "columns, sums: ki,kj->i"})
+@check_explorer("explore-products", {"product": "columns, sums: ki,kj->i", "entry": "last"})
 def test_a_product_that_leaves_one_dimension():
     a, b = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
     result = [[sum(a[k][i] * b[k][j] for j in range(2) for k in range(2))] for i in range(2)]
@@ -286,8 +290,9 @@ def test_a_product_that_leaves_one_dimension():
 
     return Seen(
         says(
-            "einsum('ki,kj->i'): summed over j and k. The result has {} dimension: {}, {}.",
-            *(1, result[0][0], result[1][0]),
+            "einsum('ki,kj->i'): summed over j and k. The entry i = {} is {}·{} + {}·{} + {}·{} + "
+            "{}·{} = {}.",
+            *(1, 2, 5, 4, 7, 2, 6, 4, 8, 82),
         ),
         _equation(
             2,
@@ -295,6 +300,7 @@ def test_a_product_that_leaves_one_dimension():
             ("A\nki", a, "query", None),
             ("B\nkj", b, "key", None),
             ("result\ni", result, "data", how),
+            lit=({(0, 1), (1, 1)}, {(0, 0), (0, 1), (1, 0), (1, 1)}, {(1, 0)}),
         ),
     )
 
@@ -352,7 +358,7 @@ def test_gains_of_two_tokens():
     )
 
 
-@check_explorer("explore-linear-backwards", {"gradient of": "the input, dX"})
+@check_explorer("explore-linear-backwards", {"gradient of": "the input, dX", "entry": "last"})
 def test_the_gradient_of_the_input_of_a_layer():
     arrives, w = [[1, 0], [2, -1]], [[1, 2], [3, 4], [5, 6]]
     found = [[sum(g * v for g, v in zip(row, k, strict=True)) for k in w] for row in arrives]
@@ -365,8 +371,8 @@ def test_the_gradient_of_the_input_of_a_layer():
     return Seen(
         says(
             "The gradient of the input, dX, is dY @ W.T: {} by {} numbers, each a sum over {} "
-            "outputs.",
-            *(2, 3, 2),
+            "outputs. The last is {}·{} + {}·{} = {}.",
+            *(2, 3, 2, 2, 5, -1, 6, 4),
         ),
         _equation(
             3,
@@ -374,6 +380,7 @@ def test_the_gradient_of_the_input_of_a_layer():
             ("dY\n2 tokens × 2 out", arrives, "ink", None),
             ("W.T\n2 out × 3 in", transposed, "ink", None),
             ("dX\n2 tokens × 3 in", found, "gradient", sums),
+            lit=({(1, 0), (1, 1)}, {(0, 2), (1, 2)}, {(1, 2)}),
         ),
     )
 
@@ -397,7 +404,7 @@ def test_a_number_between_two_with_four_digits():
     shapes["result"] = Dot(near, 0, role="query", size=2)
     return Seen(
         says(
-            "With {} binary digits {} is rounded to {}, off by {} of its size; at most it can be "
+            "With {} binary digits {} is rounded to {}, off by {} of its size; the bound u is "
             "{}. The next number after {} is {}.",
             *(4, 2.85, near, abs(near / 2.85 - 1), 1 / 16, 1, 1 + 1 / 8),
         ),
@@ -450,6 +457,9 @@ def test_harmonic_sums_in_half_precision():
                 "worst case (n-1)u": worst,
                 "forwards": relative(forwards),
                 "backwards": relative(backwards),
+                "this n": [
+                    w if n == 300 else math.nan for n, w in zip(lengths, worst, strict=True)
+                ],
             },
             "terms n",
             "relative error",
