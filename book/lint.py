@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import string
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,8 @@ KNOWN_TAGS = {
     "wide",
     "keep",
 }
+# A sentence with more numbers is not read: what is compared belongs into rows.
+NUMBERS_IN_A_FINDING = 4
 # Calls that choose how the rest of a notebook runs, and nothing else.
 SETTINGS = re.compile(r"(?:torch\.(?:set|get)_\w+|\w+\.manual_seed|set_seed|warnings\.\w+)\Z")
 SILENCERS = {"nbval-ignore-output", "nbval-skip", "skip-execution", "raises-exception"}
@@ -211,10 +214,20 @@ def _findings(notebook: Any) -> Iterator[str]:
             sentence = call.args[0] if call.args else None
             if not (isinstance(sentence, ast.Constant) and isinstance(sentence.value, str)):
                 yield f"cell {i}: the sentence of a finding must be one plain string"
+            elif (stated := _stated(sentence.value)) > NUMBERS_IN_A_FINDING:
+                yield (
+                    f"cell {i}: the sentence of a finding states {stated} numbers, at most "
+                    f"{NUMBERS_IN_A_FINDING} are read; compare the others in rows"
+                )
             seeds = call.args[3] if call.args[3:] else None
             seeds = next((k.value for k in call.keywords if k.arg == "seeds"), seeds)
             if (count := _count(seeds)) is not None and count < SEEDS_AT_LEAST:
                 yield f"cell {i}: a finding needs at least three seeds, this one has {count}"
+
+
+def _stated(sentence: str) -> int:
+    """How many measured numbers a sentence states."""
+    return sum(name is not None for _, name, _, _ in string.Formatter().parse(sentence))
 
 
 def findings(cell: Any) -> list[ast.Call]:

@@ -502,6 +502,12 @@ def find_something_for_two_seeds(notebook):
     notebook.cells.append(cell)
 
 
+def state_five_numbers_in_a_finding(notebook):
+    cell = a_finding_of_our_own()
+    cell.source = cell.source.replace("The square", "{a} {b} {a.low}: the square")
+    notebook.cells.append(cell)
+
+
 def type_a_year(notebook):
     notebook.cells.insert(5, new_markdown_cell("It is so since 2016."))
 
@@ -544,6 +550,7 @@ def test_the_copy_that_nobody_harmed_has_no_problem(chapter):
         (take_the_tag_of_a_finding, "lacks the tag 'finding'"),
         (tag_what_is_no_finding, "is tagged 'finding' but calls no finding"),
         (find_something_for_two_seeds, "at least three seeds, this one has 2"),
+        (state_five_numbers_in_a_finding, "states 5 numbers, at most 4 are read"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
