@@ -438,7 +438,7 @@ def of_14(seen, bucket=None):
     """The square of 14 positions; hidden pairs are empty."""
     places = range(1, 15)
     return Grid(
-        "who sees whom, and T5's buckets",
+        "who sees whom",
         [[(bucket(k - q) if bucket else 7.5) if seen(k - q) else math.nan for k in places]
          for q in places],
         [str(k) for k in places], [str(k) for k in places],
