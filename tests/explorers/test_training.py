@@ -55,7 +55,7 @@ def test_the_run_after_250_steps():
         "june",
         ".",
     ]
-    lines = ["one bright morning leo", ", anna and nora met .", "there"]
+    lines = ["one bright morning leo , anna", "and nora met . there"]
     assert " ".join(lines) == said
     shapes = {
         "curve": Curve([math.log10(s) for s in loss], [*loss.values()], role="data"),
@@ -65,7 +65,7 @@ def test_the_run_after_250_steps():
     for step, at in loss.items():
         shapes[f"step {step}"] = Dot(math.log10(step), at, size=0.8, role="data")
     for n, line in enumerate(lines):
-        shapes[f"line {n}"] = Text(0.1, 1.8 - 0.31 * n, line, anchor="start", small=True)
+        shapes[f"line {n}"] = Text(0.1, 0.26 - 0.34 * n, line, anchor="start", small=True)
     return Seen(
         says(
             "After step {} the loss on stories that it has not seen is {}. Asked for a story, it "
@@ -77,11 +77,12 @@ def test_the_run_after_250_steps():
             "loss, and what it says",
             shapes,
             xlim=(-0.05, 3.65),
-            ylim=(0.3, 6),
+            ylim=(-0.75, 6),
             axes="box",
             xlabel="step",
             ylabel="loss (nats per word)",
             xticks=[(0, "1"), (1, "10"), (2, "100"), (3, "1000")],
+            yticks=[(n, str(n)) for n in range(1, 7)],
         ),
         Grid(
             "where a head of layer 2 looks",
@@ -109,7 +110,7 @@ def test_the_surprise_of_somebody_who_guesses():
     s = math.log(len(ID))
     shapes = {
         "mean": Text(
-            8.4, 0.3, f"mean {s:.2f}, floor {sum(floor) / 18:.2f}", anchor="end", strong=True
+            9.8, 0.3, f"mean {s:.2f}, floor {sum(floor) / 18:.2f}", anchor="end", strong=True
         )
     }
     for row, low in enumerate(floor):
@@ -128,7 +129,7 @@ def test_the_surprise_of_somebody_who_guesses():
         Scene(
             "",
             shapes,
-            xlim=(-1.9, 8.5),
+            xlim=(-1.9, 9.9),
             ylim=(-0.1, 18.8),
             axes="box",
             xlabel="surprise (nats)",
@@ -225,7 +226,7 @@ def test_the_loss_against_the_rate_with_a_warm_up():
         "other": Curve(x, without.mean(0), dash=True, role="quiet"),
         "mean": Curve(x, mean, role="data"),
         "best": Dot(x[3], mean[3], size=2.5, role="good"),
-        "said": Text(x[3], mean[3] - 0.12, f"{mean[3]:.2f}", strong=True),
+        "said": Text(x[3], mean[3] + 0.12, f"{mean[3]:.2f}", strong=True),
     }
     for seed, k in itertools.product(range(3), range(5)):
         name = f"seed {seed} at {rates[k]:g}"
@@ -238,10 +239,10 @@ def test_the_loss_against_the_rate_with_a_warm_up():
             *(ends[:, 4].min(), ends[:, 4].max()),
         ),
         Scene(
-            "loss after 40 steps: three seeds, their mean (dashed: the other choice)",
+            "steps 31 to 40: three seeds, their mean (dashed: the other choice)",
             shapes,
             xlim=(-2.6, -1.22),
-            ylim=(1.0, 2.65),
+            ylim=(0.85, 2.65),
             axes="box",
             xlabel="learning rate",
             ylabel="loss (nats per word)",
