@@ -226,7 +226,7 @@ def test_the_loss_against_the_rate_with_a_warm_up():
         "other": Curve(x, without.mean(0), dash=True, role="quiet"),
         "mean": Curve(x, mean, role="data"),
         "best": Dot(x[3], mean[3], size=2.5, role="good"),
-        "said": Text(x[3], mean[3] + 0.12, f"{mean[3]:.2f}", strong=True),
+        "said": Text(x[3], mean[3] - 0.12, f"{mean[3]:.2f}", strong=True),
     }
     for seed, k in itertools.product(range(3), range(5)):
         name = f"seed {seed} at {rates[k]:g}"
