@@ -210,7 +210,7 @@ def parameters(hidden, first, kind):
     return 2 * 8 * 32 + 2 * block + norms * (64 if kind == "layer" else 32)
 
 
-@check_explorer("explore-ladder", {"step": "2 RMSNorm", "seed": "1"})
+@check_explorer("explore-ladder", {"change": "2 RMSNorm", "seed": "1"})
 def test_the_first_two_steps_of_the_ladder():
     steps = [(False, "layer"), (True, "layer"), (True, "rms")]
     goal = parameters(64, *steps[0])
@@ -224,20 +224,20 @@ def test_the_first_two_steps_of_the_ladder():
     later = [math.nan] * 5  # no dots yet
     return Seen(
         says(
-            "After RMSNorm, seed {}: excess {} nats, the step before {}; over the seeds {} to {}. "
-            "{} parameters, {} bytes of cache per token in {} bit",
+            "After RMSNorm, seed {}: excess {} nats, the change before {}; over the seeds {} to "
+            "{}. {} parameters, {} bytes of cache per token in {} bit",
             *(1, now[-1], before[-1], min(ends[2]), max(ends[2])),
             *(parameters(widths[2], *steps[2]), 2 * 2 * 32 * 2, 16),
         ),
         Lines(
             "learning curve",
             range(0, 81, 16),
-            {"this step": now, "the step before": before, "original": original},
+            {"this change": now, "the change before": before, "original": original},
             "training step",
             "excess loss, nats",
         ),
         Points(
-            "excess at the end, by step",
+            "excess at the end, by change",
             {
                 "others": (
                     [*range(8), *range(8)],
@@ -245,7 +245,7 @@ def test_the_first_two_steps_of_the_ladder():
                 ),
                 "this seed": (range(8), [*(runs[1] for runs in ends), *later]),
             },
-            "step",
+            "change; 4 is RoPE",
             "excess loss, nats",
             xlim=(-1.7, 7.4),
             ylim=(0, 0.9),
