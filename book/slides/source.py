@@ -310,7 +310,7 @@ def _finding(reader: _Reader, element: Tag) -> Piece:
     told = element.find("p")
     rows = len(element.find_all("tr"))
     text = told.get_text() if isinstance(told, Tag) and rows else element.get_text()
-    return Piece("finding", str(element), tall(text, 100) + 40 + (36 * rows + 20 if rows else 0))
+    return Piece("finding", str(element), tall(text, 100) + 40 + (28 * rows + 12 if rows else 0))
 
 
 def _cell(reader: _Reader, element: Tag) -> Piece | None:
