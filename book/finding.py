@@ -36,7 +36,6 @@ _ARITHMETIC: dict[type, Callable[..., Any]] = {
     ast.Pow: operator.pow,
     ast.USub: operator.neg,
 }
-_FORMAT = string.Formatter()
 # The mean margin must be this many standard deviations (over the seeds) away from a tie.
 MARGIN = 2.0
 SEEDS_AT_LEAST = 3
@@ -130,6 +129,11 @@ def finding(
     display(_Box(plain, markdown))  # type: ignore[no-untyped-call]
 
 
+def fields(sentence: str) -> list[str]:
+    """The names of the measured numbers that a sentence states, in order."""
+    return [name for _, name, _, _ in string.Formatter().parse(sentence) if name is not None]
+
+
 def table(quantity: str, rows: Mapping[str, str], ranges: bool) -> str:
     """The Markdown of a table of `rows`, to be filled by `said`; nothing without rows.
 
@@ -145,9 +149,8 @@ def table(quantity: str, rows: Mapping[str, str], ranges: bool) -> str:
         raise ValueError("finding: rows are at least two numbers of a quantity that has a name")
     lines = [f"| {quantity} | {'mean | lowest to highest' if ranges else '|'} |", "|:--|--:|:--|"]
     for name, form in rows.items():
-        parts = list(_FORMAT.parse(form))
-        typed = "".join(literal for literal, *_ in parts)
-        if sum(f is not None for _, f, *_ in parts) != 1 or re.search(r"[\d|]", typed):
+        typed = "".join(literal for literal, *_ in string.Formatter().parse(form))
+        if len(fields(form)) != 1 or re.search(r"[\d|]", typed):
             raise ValueError(f"finding: the row {name!r} should hold one number, got {form!r}")
         ends = [re.sub(r"\{(\w+)", rf"{{\1.{end}", form) for end in ("low", "high")]
         lines.append(f"| {name} | {form} | {' to '.join(ends) if ranges else ''} |")
@@ -160,13 +163,13 @@ def said(sentence: str, values: Mapping[str, Sequence[float]]) -> str:
     Raises:
         ValueError: if it names something that was not measured.
     """
-    for _, name, _, _ in _FORMAT.parse(sentence):
-        if name is not None and not re.fullmatch(r"\w+(\.low|\.high)?", name):
+    for name in fields(sentence):
+        if not re.fullmatch(r"\w+(\.low|\.high)?", name):
             raise ValueError(
                 f"finding: {{{name}}} in the sentence should be a name, name.low or name.high; "
                 "braces of LaTeX are written twice"
             )
-        if name is not None and name.partition(".")[0] not in values:
+        if name.partition(".")[0] not in values:
             raise ValueError(f"finding: the sentence names {name!r}, measured are {sorted(values)}")
     return sentence.format(**{name: Measured(numbers) for name, numbers in values.items()})
 

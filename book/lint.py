@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import ast
 import re
-import string
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from book.chapters import (
     without_code,
 )
 from book.facts import LINK
-from book.finding import SEEDS_AT_LEAST
+from book.finding import SEEDS_AT_LEAST, fields
 
 # A displayed equation, with the label that myst-parser takes: $$ ... $$ (eq-name)
 EQUATION = re.compile(r"\$\$(?P<body>.+?)\$\$(?:[ \t]*\((?P<label>[^)\s]+)\))?", re.S)
@@ -214,7 +213,7 @@ def _findings(notebook: Any) -> Iterator[str]:
             sentence = call.args[0] if call.args else None
             if not (isinstance(sentence, ast.Constant) and isinstance(sentence.value, str)):
                 yield f"cell {i}: the sentence of a finding must be one plain string"
-            elif (stated := _stated(sentence.value)) > NUMBERS_IN_A_FINDING:
+            elif (stated := len(fields(sentence.value))) > NUMBERS_IN_A_FINDING:
                 yield (
                     f"cell {i}: the sentence of a finding states {stated} numbers, at most "
                     f"{NUMBERS_IN_A_FINDING} are read; compare the others in rows"
@@ -223,11 +222,6 @@ def _findings(notebook: Any) -> Iterator[str]:
             seeds = next((k.value for k in call.keywords if k.arg == "seeds"), seeds)
             if (count := _count(seeds)) is not None and count < SEEDS_AT_LEAST:
                 yield f"cell {i}: a finding needs at least three seeds, this one has {count}"
-
-
-def _stated(sentence: str) -> int:
-    """How many measured numbers a sentence states."""
-    return sum(name is not None for _, name, _, _ in string.Formatter().parse(sentence))
 
 
 def findings(cell: Any) -> list[ast.Call]:

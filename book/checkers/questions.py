@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -111,7 +112,8 @@ def number(
         title: what is asked about, in a few words.
         value: the checker's own run. It is called when an answer is compared, once in a process.
         within: the largest relative error that counts as right, 0 for a count.
-        because: what the number shows. `{value}` in it is the number of the checker's own run.
+        because: what the number shows. `{value}` in it is the number of the checker's own run, with
+            four digits; another format stands as in `{value:,.0f}`.
         wrong: the numbers that known mistakes lead to.
     """
     once = _once(value)
@@ -138,6 +140,10 @@ class Answered(Report):
         return lines
 
 
+# Where a reason states the number of the checker's own run.
+_VALUE = re.compile(r"\{value(?::([^}]*))?\}")
+
+
 def ask(name: str, question: Question, answer: object) -> Report:
     """The verdict on an answer to a question. None is no answer yet.
 
@@ -150,7 +156,7 @@ def ask(name: str, question: Question, answer: object) -> Report:
     given = _read(name, question, answer)
     right = question.oracle()
     if question.same(given, right):
-        because = question.because.replace("{value}", f"{right:.4g}" if _number(right) else right)
+        because = _VALUE.sub(lambda found: format(right, found[1] or ".4g"), question.because)
         return Answered(name, 1, (), says=f"right. {because}")
     # A name only where the mistake and the right answer can be told apart.
     wrongs = [(w, w.answer()) for w in question.wrong]

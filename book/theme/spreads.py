@@ -27,7 +27,8 @@ def spread(low: float, mean: float, high: float, scale: tuple[float, float]) -> 
     def across(a: float, b: float, least: float) -> str:
         begin, end = sorted(100 * (value - left) / (right - left) for value in (a, b))
         width = max(end - begin, least)
-        return f'x="{min(begin, 100 - width):.1f}" width="{width:.1f}"'
+        begin = max(0, min(begin, 100 - width))  # within the picture, rounding errors too
+        return f'x="{begin:.1f}" width="{width:.1f}"'
 
     return (
         '<svg class="tp-spread" viewBox="0 0 100 16" preserveAspectRatio="none" aria-hidden="true">'
@@ -58,11 +59,11 @@ def draw(app: Sphinx, doctree: nodes.document, page: str) -> None:
         if scale[0] == scale[1]:
             scale = (0.0, 1.0)
         for row, (mean, low, high) in zip(rows, told, strict=True):
-            said = f'<span class="tp-said">{escape(row[2].astext())}</span>'
+            said = f'<span class="tp-ends">{escape(row[2].astext())}</span>'
             html = said + spread(low, mean, high, scale)
             row[2].children = []
             row[2] += nodes.paragraph("", "", nodes.raw("", html, format="html"))
-        table["classes"] = [*table["classes"], "tp-compare"]
+        table["classes"] = [*table["classes"], "tp-rows"]
 
 
 def setup(app: Sphinx) -> None:

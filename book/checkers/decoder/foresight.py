@@ -58,7 +58,7 @@ CROSSING = number(
     value=lambda: 7.5e9 / (2 * 32 * 4096),
     within=0.02,
     because="A token costs two FLOPs for each of 7.5 billion entries, and 4 times 32 times 4096 "
-    f"for each key: they are equal at {7.5e9 / (2 * 32 * 4096):,.0f} keys.",
+    "for each key: they are equal at {value:,.0f} keys.",
     wrong=[
         WrongNumber(
             "scores only",

@@ -324,21 +324,18 @@ def _attend(
     return answer
 
 
-def _before_the_split(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
+def _before_the_split(
+    x: Tensor, position_ids: Tensor, base: float, turn: Answer = _apply
+) -> Tensor:
     """Frequencies of d_model, as if the heads lay side by side."""
     merged = x.transpose(1, 2).flatten(2)
-    turned = _apply(merged, position_ids, base)
+    turned: Tensor = turn(merged, position_ids, base)
     return turned.view(*turned.shape[:2], x.shape[1], x.shape[3]).transpose(1, 2)
 
 
 def _as_found(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
     """The turn of the program to repair: another width, positions from 0, angles in x's dtype."""
-    _, heads, length, d = x.shape
-    exponents = torch.arange(0, heads * d, 2, dtype=x.dtype) / (heads * d)
-    angles = torch.outer(torch.arange(length, dtype=x.dtype), base**-exponents)
-    angles = angles.view(length, heads, d // 2).transpose(0, 1)
-    a, b, c, s = x[..., ::2], x[..., 1::2], angles.cos(), angles.sin()
-    return torch.stack([a * c - b * s, a * s + b * c], -1).flatten(-2)
+    return _before_the_split(x, torch.arange(x.shape[2]), base, _pairwise(widen=lambda x: x))
 
 
 def _along_heads(x: Tensor, position_ids: Tensor, base: float) -> Tensor:
