@@ -150,12 +150,12 @@ def test_one_unit_of_three_fires():
         Scene(
             "● token, and what the units fire on",
             read,
-            xlim=(-1.3, 1.3),
+            xlim=(-1.2, 1.2),
             ylim=(-1.3, 1.3),
             axes="box",
         ),
         Scene(
-            "● token + what they write = ○", wrote, xlim=(-2.2, 2.2), ylim=(-2.2, 2.7), axes="box"
+            "● token + what they write = ○", wrote, xlim=(-2.0, 1.5), ylim=(-2.0, 2.4), axes="box"
         ),
     )
 

@@ -14,7 +14,6 @@ from book.explorer import (
     Dot,
     Grid,
     Lines,
-    Polygon,
     Scene,
     Segment,
     Text,
@@ -56,23 +55,9 @@ def test_the_third_pass_with_a_cache_computes_one_row():
     per_token = 32 * (one.keys.nbytes + one.values.nbytes) / 1024
     full = 32 * 4 * per_token  # six tokens of 32 heads make the bar one long; 8 heads have a fourth
 
-    side = 0.15
-    strip, step, heads = {}, {}, {}
+    step, heads = {}, {}
     for k in range(6):
-        left, top = k + 0.05, 0.95
-        stairs = [(left, top - (k + 1) * side), (left, top)]
-        stairs += [
-            (left + (n + 1) * side, top - (n + e) * side) for n in range(k + 1) for e in (0, 1)
-        ]
-        end, low = left + (k + 1) * side, top - (k + 1) * side
-        row = [(left, low), (left, low + side), (end, low + side), (end, low)]
         past = k < 3
-        strip |= {
-            f"frame {k + 1}": Box(k + 0.01, 0.01, 0.98, 0.98, strong=k == 2),
-            f"so far {k + 1}": Polygon(stairs, role="weight", faint=True, shown=past),
-            f"again {k + 1}": Polygon(stairs, role="weight", shown=False),
-            f"once {k + 1}": Polygon(row, role="weight", strong=True, shown=past),
-        }
         word = ["the", "cat", "sat", "on", "the", "mat"][k]
         step |= {
             f"column {k + 1}": Text(k + 0.5, 2.4, word, faint=not past),
@@ -113,7 +98,6 @@ def test_the_third_pass_with_a_cache_computes_one_row():
             "{} without a cache; {} and {} for a text of {} tokens. Kept: {} KiB per token, {} KiB",
             *(3, new, again, new_later, again_later, 100, per_token, 3 * per_token),
         ),
-        Scene("one frame for each token", strip, xlim=(0, 6), ylim=(0, 1)),
         Scene("this pass: full is computed, dashed is not", step, xlim=(-1.9, 6), ylim=(-6, 2.8)),
         Scene("work and memory move opposite ways", bars, xlim=(0, 1.6), ylim=(0, 5)),
         Scene("who reads which keys", heads, xlim=(-0.7, 31.7), ylim=(-0.8, 1.8)),
@@ -216,8 +200,7 @@ def test_what_fits_into_the_memory_of_eight_h100():
     held = [r if k <= full else math.nan for k, r in enumerate(rate)]
     beyond = [r if k >= full else math.nan for k, r in enumerate(rate)]
     whole = 8 * max(n for n in range(300) if weights / 8 + n * sequence <= MEMORY)
-    assert fits > 16
-    caches = [n * sequence / (weights + n * sequence) for n in (16, fits)]
+    caches = fits * sequence / (weights + fits * sequence)
     full_rate = [r if k == full else math.nan for k, r in enumerate(rate)]
     assert read(fits) < computed
     return Seen(
@@ -225,9 +208,9 @@ def test_what_fits_into_the_memory_of_eight_h100():
             "{} key-value heads, {} tokens, {} bit: {} KiB per token, {} GB per sequence; "
             "{} sequences fit, {} if each must lie whole on one of the devices. With {}, tokens "
             "per second are at most {} by reading and {} by arithmetic: reading is the limit. Of "
-            "what a step reads, caches are {} with {} and {} with {}",
+            "what such a step reads, caches are {}",
             *(4, 32768, 8, sequence // 32768 // 1024, sequence / 1e9, fits, whole, fits),
-            *(read(fits), computed, caches[0], 16, caches[1], fits),
+            *(read(fits), computed, caches),
         ),
         Lines(
             "tokens per second of the batch, at most",
@@ -243,16 +226,6 @@ def test_what_fits_into_the_memory_of_eight_h100():
             "tokens per second",
             xscale="log",
             yscale="log",
-        ),
-        Bars(
-            "what a step reads",
-            ["weights", "caches"],
-            {
-                "at most 16 sequences": [1 - caches[0], caches[0]],
-                "as many as fit": [1 - caches[1], caches[1]],
-            },
-            "read from memory",
-            "share of the bytes",
         ),
     )
 
@@ -300,13 +273,6 @@ def test_where_a_kernel_stands_under_the_roof():
             xscale="log",
             yscale="log",
         ),
-        Bars(
-            "where the bytes go",
-            list(read),
-            {"share": np.array([*read.values()]) / sum(read.values())},
-            "moved",
-            "share of the bytes",
-        ),
     )
 
 
@@ -342,8 +308,8 @@ def test_a_query_meets_the_key_that_was_added():
     )  # fmt: skip
 
 
-@check_explorer("appended", {"the layer that sees every token": "layer 1"})
-def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
+@check_explorer("appended", {"the layer that sees every token": "layer 3"})
+def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layer_above():
     draw = torch.Generator().manual_seed(2)
     tokens = torch.randn(6, 16, generator=draw)
     layers = torch.randn(4, 3, 16, 16, generator=draw) / 3
@@ -354,7 +320,7 @@ def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
             q, k, v = x @ w_q, x @ w_k, x @ w_v
             found.append(k[:5])
             scores = np.exp(q @ k.T / 4)
-            scores = scores if n == 0 else np.tril(scores)
+            scores = scores if n == 2 else np.tril(scores)
             x = x + scores @ v / scores.sum(1, keepdims=True)
         return np.array(found), x[:5]
 
@@ -363,8 +329,8 @@ def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
     return Seen(
         says(
             "Looking ahead: layer {}. A sixth token changes the old keys of {} of {} layers: layer "
-            "{}, layer {}, layer {}. The old outputs of the last layer move by {}",
-            *(1, 3, 4, 2, 3, 4, float(outputs)),
+            "{}. The old outputs of the last layer move by {}",
+            *(3, 1, 4, 4, float(outputs)),
         ),
         Grid(
             "how far the keys of the old tokens move",
@@ -372,7 +338,7 @@ def test_a_layer_that_looks_ahead_changes_the_keys_of_the_layers_above():
             [f"layer {n}" for n in range(1, 5)],
             [f"token {n}" for n in range(5)],
             text=lambda v: f"{v:.2f}",
-            limits=(0, 3),
+            limits=(0, 1.3),
         ),
     )
 
@@ -502,9 +468,9 @@ def test_a_head_of_the_other_sign_keeps_its_scores_and_changes_the_mean():
     }
     return Seen(
         says(
-            "Head {} written with its queries and keys turned by {}°: its own score stays {}, and "
-            "with the mean of both keys it is {}",
-            *(2, 180, float(own), float(shared)),
+            "Head {} written with its queries and keys turned by {}°: its own score stays {}. With "
+            "the mean of both keys it is {}, and {} where nothing is turned",
+            *(2, 180, float(own), float(shared), float(query @ (second - first) / 2)),
         ),
         Scene("the key of one token in two heads", shapes, xlim=(-2.1, 2.1), ylim=(-1.7, 1.7)),
         Bars(
@@ -519,27 +485,41 @@ def test_a_head_of_the_other_sign_keeps_its_scores_and_changes_the_mean():
 
 @check_explorer(
     "prefix-picture",
-    {"sequences": "4", "tokens in common": "8192", "tokens of their own": "128"},
+    {"sequences": "4", "tokens in common": "2048", "tokens of their own": "512"},
 )
 def test_a_prefix_is_kept_once():
     token = KVCache(1, 8, 1, 128, dtype=torch.bfloat16).nbytes * 32 / 2**30
-    apart, shared = 4 * (8192 + 128) * token, (8192 + 4 * 128) * token
+    # Every text of four is five blocks of 512 tokens, of which the first four are common.
+    apart = [(text, block) for text in range(4) for block in range(5)]
+    kept = {("common", block) if block < 4 else (text, block) for text, block in apart}
+    sizes = len(apart) * 512 * token, len(kept) * 512 * token
+
+    def drawn(once):
+        tokens = "2048 + 4 · 512" if once else "4 · (2048 + 512)"
+        shapes = {
+            "sum": Text(0.5, 1.09, f"{tokens} tokens: {sizes[once]:.2f} GiB"),
+            "common": Text(0, -0.09, "in common", anchor="start", role="data"),
+            "rest": Text(1, -0.09, "their own", anchor="end", role="key"),
+            "free": Box(0, 0, 0.8, 0.75, label="not kept again", dash=True, shown=once),
+        }
+        for k in range(16):
+            low, there = max(0.75 - k / 4, 0), k < 4
+            shapes |= {
+                f"prefix {k + 1}": Box(
+                    0, low, 0.8, 0.25, role="data", fill=0.5, shown=k == 0 or (there and not once)
+                ),
+                f"own {k + 1}": Box(0.8, low, 0.2, 0.25, role="key", fill=0.5, shown=there),
+            }
+        title = "the prefix kept once" if once else "each its own"
+        return Scene(title, shapes, xlim=(-0.01, 1.01), ylim=(-0.16, 1.17))
+
     return Seen(
         says(
             "Llama {} {}B, {} sequences, {} tokens in common and {} of their own: {} GiB apart, {} "
-            "GiB with the prefix kept once, {} times less. A key of the prefix now meets {} query "
-            "heads of every sequence, {} rows, and not {}",
-            *(3, 8, 4, 8192, 128, apart, shared, apart / shared, 4, 16, 4),
+            "GiB with the prefix kept once. Apart is {} times as much. A key of the prefix now "
+            "meets {} query heads of every sequence, {} rows, and not {}",
+            *(3, 8, 4, 2048, 512, *sizes, sizes[0] / sizes[1], 4, 16, 4),
         ),
-        Bars(
-            "caches of the whole batch",
-            ["each its own", "prefix kept once"],
-            {
-                "in common": [4 * 8192 * token, 8192 * token],
-                "their own": [4 * 128 * token, 4 * 128 * token],
-                "together": [apart, shared],
-            },
-            "how they are kept",
-            "GiB",
-        ),
+        drawn(False),
+        drawn(True),
     )

@@ -92,11 +92,6 @@ ENTRIES: Entries = {
     ("ex-softmax-backward", r"dp\,J=dp\operatorname{diag}(p)-(dp\,p^\top)\,p"): Formula(
         backward, claim="dz=@0"
     ),
-    ("ex-softmax-first-loss", "1/d", r"\ln d"): Formula(
-        lambda: {"d": 7, "a": torch.tensor(7.0, dtype=torch.float64).log()},
-        claim=r"-\ln(@0)=a=@1",
-        says=("surprise of an outcome with probability",),
-    ),
     ("ex-softmax-calibration", "F.cross_entropy(held_scores / tau, held_right)"): Code(
         held_out,
         (

@@ -7,16 +7,16 @@ right computation with one part replaced, so that its line shows the mistake and
 from __future__ import annotations
 
 from book.checkers.softmax.loss import CROSS_ENTROPY, DOUBLE_SOFTMAX
-from book.checkers.softmax.nats import CALIBRATION, FIRST_LOSS
+from book.checkers.softmax.nats import CALIBRATION, MERGE
 from book.checkers.softmax.weights import LONG_ROW, SOFTMAX, SOFTMAX_BACKWARD, STEEPEST
 
 EXERCISES = {
     "softmax": SOFTMAX,
-    "first_loss": FIRST_LOSS,
     "calibration": CALIBRATION,
     "cross_entropy": CROSS_ENTROPY,
     "steepest": STEEPEST,
     "softmax_backward": SOFTMAX_BACKWARD,
+    "merge": MERGE,
     "long_row": LONG_ROW,
     "double_softmax": DOUBLE_SOFTMAX,
 }

@@ -1,4 +1,4 @@
-"""Chapter 03: a loss before training, and the temperature at which one is smallest after it."""
+"""Chapter 03: two halves of a row, and the temperature at which a loss is smallest."""
 
 from __future__ import annotations
 
@@ -11,37 +11,59 @@ from torch import Tensor
 
 from book.checkers.questions import WrongNumber, number
 
-FIRST_LOSS = number(
-    "The first number",
-    value=lambda: math.log(50_257),
+# the maximum, the sum and the output of two halves of a row
+_HALVES = ((4.0, 1.5, 3.0), (6.0, 1.2, 6.0))
+
+
+def _merged(*, scale_sums: bool = True, scale_outputs: bool = True, swapped: bool = False) -> float:
+    """The average over both halves; a wrong one, where a factor is left out or stands elsewhere."""
+    m = torch.tensor([half[0] for half in _HALVES], dtype=torch.float64)
+    s = torch.tensor([half[1] for half in _HALVES], dtype=torch.float64)
+    o = torch.tensor([half[2] for half in _HALVES], dtype=torch.float64)
+    factor = m.softmax(0)  # the ratio of the factors is all that counts
+    factor = factor.flip(0) if swapped else factor
+    one = torch.ones_like(factor)
+    sums = torch.dot(s, factor / factor.max() if scale_sums else one)
+    return (torch.dot(o, factor / factor.max() if scale_outputs else one) / sums).item()
+
+
+MERGE = number(
+    "Two halves of a row",
+    value=_merged,
     within=0.01,
-    because="A model without knowledge gives each of the 50,257 tokens about the same share, and "
-    "the surprise of one of them is ln 50,257 = {value}.",
+    because="Measured from 6, the first half shrinks by e to the power of −2, its sum and its "
+    "output alike, and the quotient of the outputs by the sums is {value}.",
     wrong=[
         WrongNumber(
-            "in bits",
-            "With the natural logarithm a loss is in nats.",
-            lambda: math.log2(50_257),
+            "added as reported",
+            "The two halves were measured from different maxima. Measure both from the larger one "
+            "before they are added.",
+            lambda: _merged(scale_sums=False, scale_outputs=False),
         ),
         WrongNumber(
-            "the logarithm to the base ten",
-            "With the natural logarithm a loss is in nats.",
-            lambda: math.log10(50_257),
+            "the mean of the two averages",
+            "The half with the larger maximum has more of the weight, so it counts for more.",
+            lambda: sum(o / s for _, s, o in _HALVES) / 2,
         ),
         WrongNumber(
-            "the probability",
-            "That is the share of each token. The loss is its negative logarithm.",
-            lambda: 1 / 50_257,
+            "the factor on the other half",
+            "The half with the smaller maximum shrinks, and the other one stays.",
+            lambda: _merged(swapped=True),
         ),
         WrongNumber(
-            "no loss",
-            "A loss of zero needs a model that is certain and right.",
-            lambda: 0.0,
+            "only the sum rescaled",
+            "The output is measured from the same maximum as the sum, so both shrink.",
+            lambda: _merged(scale_outputs=False),
         ),
         WrongNumber(
-            "the perplexity",
-            "That is e to the power of the loss: as many candidates as there are tokens.",
-            lambda: 50_257.0,
+            "only the output rescaled",
+            "The sum is measured from the same maximum as the output, so both shrink.",
+            lambda: _merged(scale_sums=False),
+        ),
+        WrongNumber(
+            "the half with the larger maximum alone",
+            "The other half has less weight, but not none.",
+            lambda: _HALVES[1][2] / _HALVES[1][1],
         ),
     ],
 )
