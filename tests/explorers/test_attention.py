@@ -90,7 +90,7 @@ def test_without_key_three_the_output_lies_between_the_values_of_keys_one_and_tw
             yticks=ones,
         ),
         Scene(
-            "the output (large dot), a mean of the values",
+            "values, and the output (large dot)",
             corners,
             xlim=(-4.4, 12.4),
             ylim=(-2.6, 12),
@@ -161,56 +161,44 @@ def test_scores_from_the_data_lean_on_some_tokens_of_the_past():
     )
 
 
-@check_explorer("explore-by-hand", {"step": "divided by their sum"})
-def test_every_number_on_the_way_from_scores_to_the_weights():
+@check_explorer("explore-by-hand", {"step": "the mean of the values"})
+def test_every_number_on_the_way_from_scores_to_the_output():
     score, power = [2, 1, 0], [math.e**2, math.e, 1.0]
     total = sum(power)
     weight = [p / total for p in power]
-    value = [(10, 0), (0, 10), (0, 0)]
-    parts = [[w * v[c] for w, v in zip(weight, value, strict=True)] for c in (0, 1)]
-    lines = [[*score, math.nan], *([*row, sum(row)] for row in (power, weight, *parts))]
-    shown = [*lines[:3], [math.nan] * 4, [math.nan] * 4]  # the output comes in the next step
-    names = ["score", "exp", "weight", "output 1", "output 2"]
-    keys = [(1, 0), (0, 1), (0, 0)]
-
-    def how(i, j):
-        if i == 0:
-            return f"2·{keys[j][0]} + 1·{keys[j][1]} = {score[j]}"
-        if j == 3:
-            return " + ".join(f"{number:.3f}" for number in lines[i][:3])
-        return (
-            f"e to the power of {score[j]} = {power[j]:.3f}",
-            f"{power[j]:.3f} / {total:.3f} = {weight[j]:.3f}",
-            *(
-                f"weight {weight[j]:.3f} times value {value[j][c]} = {parts[c][j]:.3f}"
-                for c in (0, 1)
-            ),
-        )[i - 1]
-
-    def text(number):
-        whole = float(number).is_integer()
-        return f"{number:.3f}" if number < 1 and not whole else f"{number:.3g}"
-
+    said = {
+        "score": [f"2·{a} + 1·{b} = {2 * a + b}" for a, b in ((1, 0), (0, 1), (0, 0))],
+        "exp": [f"e to the power of {s} = {math.e**s:.3f}" for s in score]
+        + [" + ".join(f"{p:.3f}" for p in power)],
+        "weight": [f"{p:.3f} / {total:.3f} = {p / total:.3f}" for p in power]
+        + [" + ".join(f"{w:.3f}" for w in weight)],
+    }
+    numbers = {"score": score, "exp": [*power, total], "weight": [*weight, 1]}
+    places = {"score": (1.5, 0.9, 3, "key"), "exp": (2.6, 1.1, 12, "ink"),
+              "weight": (3.9, 1.1, 1, "weight")}  # fmt: skip
+    down = (3.2, 2.3, 1.4, 0.1)
+    shapes = {}
+    for name, (x, wide, most, role) in places.items():
+        for i, (number, detail) in enumerate(zip(numbers[name], said[name], strict=True)):
+            label = str(int(number)) if float(number).is_integer() else f"{number:.2f}"
+            shapes[f"{name} {i + 1}"] = Box(
+                *(x, down[i], wide, 0.8, label), fill=number / most, role=role, detail=detail
+            )
+    out = (10 * weight[0], 10 * weight[1])
+    for c, name in enumerate(("first", "second")):
+        for i, y in enumerate(down):
+            number = out[c] if i in (c, 3) else 0
+            value = 10 if i == c else 0
+            detail = f"weight {weight[i % 3]:.3f} times value {value} = {number:.3f}"
+            if i == 3:
+                detail = " + ".join(f"{out[c] if j == c else 0:.3f}" for j in range(3))
+            shapes[f"{name} {i + 1}"] = Box(
+                *(6.5 + 1.15 * c, y, 1.1, 0.8, f"{number:.2f}" if number else "0"),
+                fill=number / 10, role="data", detail=detail,
+            )  # fmt: skip
     return Seen(
-        says("The weights are {}, {}, {}; they sum to {}", *weight, 1),
-        *(
-            Grid(
-                title,
-                [row[:columns] for row in shown[first:last]],
-                names[first:last],
-                ["key 1", "key 2", "key 3", "sum"][:columns],
-                text=text,
-                detail=lambda i, j, first=first: how(first + i, j),
-                limits=(0, most),
-                role=role,
-            )
-            for title, first, last, most, role, columns in (
-                ("scores", 0, 1, 3, "key", 3),
-                ("exponentials", 1, 2, 12, "ink", 4),
-                ("weights", 2, 3, 1, "weight", 4),
-                ("output", 3, 5, 10, "data", 4),
-            )
-        ),
+        says("The output is ({}, {})", *out),
+        Scene("the query (2, 1) and three keys", shapes, xlim=(0, 8.8), ylim=(0, 5)),
     )
 
 
@@ -478,73 +466,46 @@ def test_two_heads_by_plain_arithmetic():
         weights.append([p / sum(powers) for p in powers])
         means.append(sum(map(math.prod, zip(weights[h], v[h], strict=True))))
     a, b = means
-    ends = (a, b, a + b, a - b)
-    names = ["token 1", "token 2", "token 3"]
-    rows = [[*x[i], *(part[h][i] for h in (0, 1) for part in (q, k, v))] for i in range(3)]
-    columns = (("1·{} + 0·{}", "0·{} + 1·{}"), ("1·{} + 0·{}", "1·{} + (−1)·{}"),
-               ("0·{} + 5·{}", "3·{} + 0·{}"))  # fmt: skip
-
-    def projected(i, j):
-        if j < 2:
-            return ""
-        part, h = (j - 2) % 3, (j - 2) // 3
-        factors = columns[part][h].replace(" + ", "·").split("·")
-        said = f"{x[i][0]}·{factors[0]} + {x[i][1]}·{factors[2]}"
-        return f"{'qkv'[part]} of head {h}: {said} = {minus(str(rows[i][j]))}"
-
-    def how(h, n):
-        total = sum(math.exp(q[h][1] * k[h][m]) for m in range(3))
-        key = f"(−{-k[h][n]})" if k[h][n] < 0 else k[h][n]
-        return f"exp({q[h][1]}·{key}) / {total:.2f} = {weights[h][n]:.4f}"
-
-    def result(i, j):
-        if j < 2:
-            terms = zip(weights[j], v[j], strict=True)
-            return " + ".join(f"{round(w, 4):g}·{n}" for w, n in terms) + f" = {ends[j]:.3f}"
-        a, b = (f"{round(z, 3):g}" for z in ends[:2])
-        return f"{a}·1 + {b}·{1 if j == 2 else '(−1)'} = {minus(f'{ends[j]:.3f}')}"
-
+    ends = [f"y₁ = z⁰ + z¹ = {a + b:.3f}", minus(f"y₂ = z⁰ − z¹ = {a - b:.3f}")]
+    shapes = {}
+    for h in (0, 1):
+        left = 3.7 + 4.4 * h
+        for i in range(3):
+            at = (left + 3, 4.7 - i, 0.92, 0.85)
+            w = weights[h][i]
+            key = f"(−{-k[h][i]})" if k[h][i] < 0 else k[h][i]
+            total = sum(math.exp(q[h][1] * k[h][m]) for m in range(3))
+            shapes[f"a {h} {i}"] = Box(
+                *(*at, short(w)), fill=w, role="weight",
+                detail=f"exp({q[h][1]}·{key}) / {total:.2f} = {w:.4f}",
+            )  # fmt: skip
+        terms = zip(weights[h], v[h], strict=True)
+        sums = " + ".join(f"{round(w, 4):g}·{n}" for w, n in terms)
+        z = means[h]
+        shapes[f"z {h}"] = Box(
+            *(left, 1.5, 3.92, 0.85, f"z{'⁰¹'[h]} = {z:.3f}"), fill=(z + 4) / 16, role="data",
+            detail=f"{sums} = {z:.3f}",
+        )  # fmt: skip
+        y = a + b if h == 0 else a - b
+        mixed = f"{round(a, 3):g}·1 + {round(b, 3):g}·{'(−1)' if h else '1'}"
+        shapes[f"y {h}"] = Box(
+            *(1.3 + 5.4 * h, 0.3, 5.32, 0.85, ends[h]), fill=(y + 4) / 16, role="data",
+            detail=minus(f"{mixed} = {y:.3f}"),
+        )  # fmt: skip
+        made = {"q": (q, "query", ("1", "0") if h == 0 else ("0", "1")),
+                "k": (k, "key", ("1", "0") if h == 0 else ("1", "(−1)")),
+                "v": (v, "value", ("0", "5") if h == 0 else ("3", "0"))}  # fmt: skip
+        for c, (name, (part, role, by)) in enumerate(made.items()):
+            for i in range(3):
+                n = part[h][i]
+                how = f"{x[i][0]}·{by[0]} + {x[i][1]}·{by[1]} = {n}"
+                shapes[f"{name} {h} {i}"] = Box(
+                    *(left + c, 4.7 - i, 0.92, 0.85, minus(str(n))), fill=(n + 2) / 12, role=role,
+                    detail=minus(f"{name} of head {h}: {how}"),
+                )  # fmt: skip
     return Seen(
-        says("Step {}: times the output matrix, token 2 gets {} and {}", 4, *ends[2:]),
-        Grid(
-            "rows and their projections",
-            rows,
-            names,
-            ["x₁", "x₂", "q⁰", "k⁰", "v⁰", "q¹", "k¹", "v¹"],
-            text="{:g}",
-            detail=projected,
-            limits=(-2, 10),
-            role="data",
-        ),
-        Grid(
-            "weights of the query of token 2",
-            weights,
-            ["head 0", "head 1"],
-            ["key 1", "key 2", "key 3"],
-            detail=how,
-            limits=(0, 1),
-            role="weight",
-        ),
-        Grid(
-            "its means side by side",
-            [ends[:2]],
-            ["token 2"],
-            ["z⁰", "z¹"],
-            text="{:.3f}",
-            detail=result,
-            limits=(-4, 12),
-            role="data",
-        ),
-        Grid(
-            "times the output matrix",
-            [ends[2:]],
-            ["token 2"],
-            ["y₁", "y₂"],
-            text="{:.3f}",
-            detail=lambda i, j: result(i, j + 2),
-            limits=(-4, 12),
-            role="data",
-        ),
+        says("Step {}: times the output matrix, token 2 gets {} and {}", 4, a + b, a - b),
+        Scene("token 2 asks all three", shapes, xlim=(0, 12.1), ylim=(0, 7.6)),
     )
 
 
