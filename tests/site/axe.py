@@ -6,11 +6,10 @@ from importlib.resources import files
 
 # Nothing is on its way from one colour to another, and what is many times the same is made small,
 # or axe would take minutes: a coloured piece of code keeps its element where such a piece occurs
-# for the first time in such a place; of all formulas but some the text is left, of a paragraph
-# that is alone in a cell of a table what stands in it, and of the rows of a table the first three
-# and those in which something can be used. Of most pictures only what can be used or has a name of
-# its own is left, and of cells of one kind the first six: of the colours in a picture axe knows
-# nothing (test_explorers.py does).
+# for the first time in such a place; of all formulas but some the text is left, and of a paragraph
+# that is alone in a cell of a table what stands in it. Of most pictures only what can be used or
+# has a name of its own is left: of the colours in a picture axe knows nothing (test_explorers.py
+# does).
 READY = """() => {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync("* { transition: none !important }");
@@ -29,32 +28,17 @@ READY = """() => {
   for (const p of document.querySelectorAll("article td > p:only-child:not([class], [id])")) {
     p.replaceWith(...p.childNodes);
   }
-  const used = "a, button, input, select, summary, [id], [role], [tabindex], [aria-label],"
-    + "[aria-labelledby]";
-  for (const table of document.querySelectorAll("article table:not(:has([rowspan], [colspan]))")) {
-    const rows = [...table.querySelectorAll("tbody > tr:not([id])")];
-    for (const row of rows.slice(3)) if (!row.querySelector(used)) row.remove();
-  }
+  const used = "a, [role], [tabindex], [aria-label], [aria-labelledby]";
   for (const picture of [...document.querySelectorAll("article svg")].slice(4)) {
     for (const shape of picture.querySelectorAll("rect, path, line, circle, polyline, text")) {
       if (shape.closest(used) === picture.closest(used) && !shape.matches(used)) shape.remove();
-    }
-    const cells = {};
-    for (const cell of picture.querySelectorAll(".tp-touch")) {
-      const kind = `${cell.className.baseVal} ${cell.getAttribute("role")}`;
-      cells[kind] = (cells[kind] || 0) + 1;
-      if (cells[kind] > 6 && cell.getAttribute("aria-label")) cell.remove();
-    }
-    for (const group of [...picture.querySelectorAll("g")].reverse()) {
-      if (!group.childNodes.length && !group.matches(used)) group.remove();
     }
   }
 }"""
 RUN = r"""async ([small, known]) => {
   // Colours are slow to find out about, and depend on two colours, the size of the letters and how
-  // a link is marked in which place: the first few texts of each such kind stand for all, and none
-  // of a kind that was right on another page. What is behind a text in a picture axe does not know,
-  // and says nothing of its colours.
+  // a link is marked in which place: the first few texts of each such kind stand for all. What is
+  // behind a text in a picture axe does not know, and says nothing of its colours.
   const colours = { "color-contrast": "[data-few]", "link-in-text-block": "a[href][data-few]" };
   const seen = {};
   // What is behind an element, and how much of that comes through.
@@ -69,27 +53,6 @@ RUN = r"""async ([small, known]) => {
     }
     return behind.get(e);
   };
-  // For the size of what is pressed it only matters where that is: all else becomes an empty box of
-  // the same size. Axe would take as long for it as for the rest.
-  const emptied = () => {
-    const kept = "a, button, input, select, textarea, summary, [tabindex], [data-few]";
-    const flat = (e) => ["block", "flex", "grid", "table", "list-item"].includes(e.display)
-      && e.position === "static" && e.float === "none";
-    const boxes = [];
-    const look = (e) => {
-      for (const child of e.children) {
-        if (child.matches(kept) || child.querySelector(kept)) look(child);
-        else if (child.childNodes.length && flat(getComputedStyle(child))) boxes.push(child);
-      }
-    };
-    look(document.querySelector("article") || document.body);
-    const measured = boxes.map((e) => [e, e.getBoundingClientRect(), getComputedStyle(e).margin]);
-    for (const [e, { width, height }, margin] of measured) {
-      const box = document.createElement("div");
-      Object.assign(box.style, { width: `${width}px`, height: `${height}px`, margin });
-      e.replaceWith(box);
-    }
-  };
   for (const e of document.querySelectorAll("[data-few]")) delete e.dataset.few;
   for (const e of document.body.querySelectorAll("*")) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
@@ -99,10 +62,9 @@ RUN = r"""async ([small, known]) => {
     const line = link && getComputedStyle(link).textDecorationLine + link.parentElement.localName;
     const kind = [color, fill, fontSize, fontWeight, ...place(e), line].join();
     seen[kind] = (seen[kind] || 0) + 1;
-    if (known[kind] || seen[kind] > 3) continue;
+    if (seen[kind] + (known[kind] || 0) > 3) continue;
     for (const one of link ? [e, link] : [e]) one.dataset.few = "";
   }
-  if (small) emptied();
   axe.configure({ rules: Object.entries(colours).map(([id, selector]) => ({ id, selector })) });
   // The addresses of the elements that passed would take a third of the time.
   const options = { resultTypes: ["violations"], selectors: false };
@@ -128,8 +90,7 @@ def source() -> str:
 def complaints(page, known: Counter[str], *, small: bool = False) -> list[str]:
     """What axe finds on this page. If it is `small`, only colours and the size of controls.
 
-    Of what is many times the same, all but some is left out, and if it is `small` all that cannot
-    be used: the page is not whole after this, so ask for the colours and sizes last.
+    Of what is many times the same, all but some is left out: the page is not whole after this.
     `known` counts the kinds of text on pages with nothing wrong, whose colours axe need not be
     asked about again. Those of this page are added.
     """

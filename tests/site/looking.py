@@ -101,7 +101,7 @@ class Look:
     overflow: dict[int, list[str]] = field(default_factory=dict)
     # What is drawn badly, on a desk and on a small phone.
     drawn: list[str] = field(default_factory=list)
-    # What axe finds, in the dark on a desk and in the light on a phone.
+    # What axe finds, in the light on a phone and in the dark on a desk.
     barriers: list[str] = field(default_factory=list)
 
 
@@ -139,16 +139,14 @@ class Looker:
 
     def _try_widths_and_axe(self, page, seen):
         page.evaluate(PASS_BY)
-        for width in reversed(WIDTHS):
+        for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": HEIGHT})
             if found := page.evaluate(OVERFLOW):
                 seen.overflow[width] = found
             if width in (WIDTHS[0], WIDTHS[-1]):
                 seen.drawn += [f"{width} px: {what}" for what in page.evaluate(DRAWN)]
+        seen.barriers += complaints(page, self.kinds, small=True)
         page.emulate_media(color_scheme="dark")
+        page.set_viewport_size({"width": WIDTHS[0], "height": HEIGHT})
         page.wait_for_selector("html[data-theme=dark]", state="attached")
         seen.barriers += complaints(page, self.kinds)
-        page.emulate_media(color_scheme="light")
-        page.wait_for_selector("html[data-theme=light]", state="attached")
-        page.set_viewport_size({"width": WIDTHS[-1], "height": HEIGHT})
-        seen.barriers += complaints(page, self.kinds, small=True)
