@@ -26,7 +26,7 @@ def turned(row, position, speed):
     {"rotation": "the latent, before the up-projection", "speed of rotation": "0.5"},
 )
 def test_rotating_the_latent_makes_scores_depend_on_the_place():
-    torch.manual_seed(5)
+    torch.manual_seed(35)
     query, latent = torch.randn(1, 8).numpy()[0], torch.randn(1, 8).numpy()[0]
     up = torch.randn(8, 8).numpy() / 3
     scores = np.zeros((8, 8))
@@ -39,7 +39,7 @@ def test_rotating_the_latent_makes_scores_depend_on_the_place():
     ]
     uneven = max(max(same) - min(same) for same in by_distance)
     shown = scores - scores[0, 0]
-    axes = {"limits": (-2.5, 2.5), "diverging": True}
+    axes = {"limits": (-3.5, 3.5), "diverging": True}
     # The latent lies rotated in the cache, so the query may be projected instead: no difference.
     return Seen(
         says(
@@ -175,16 +175,17 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
         "now": Dot(8, np.log2(ratios[256]), role="data"),
     }
     parts = {
-        "swatch of scores": Box(0.2, 325, 0.16, 20, role="weight", fill=0.6),
-        "name of scores": Text(0.45, 335, "scores and means", anchor="start"),
-        "swatch of projections": Box(0.2, 295, 0.16, 20, role="value", fill=0.6),
-        "name of projections": Text(0.45, 305, "projections", anchor="start"),
+        "swatch of scores": Box(0.2, 139, 0.16, 9, role="weight", fill=0.6),
+        "name of scores": Text(0.45, 143.5, "scores and means", anchor="start"),
+        "swatch of projections": Box(0.2, 124, 0.16, 9, role="value", fill=0.6),
+        "name of projections": Text(0.45, 128.5, "projections", anchor="start"),
     }
+    dearer = max(sum(naive), sum(absorbed))
     for x, name, (first, second) in ((0.5, "naive", naive), (2.1, "absorbed", absorbed)):
-        first, second = 100 * first / sum(naive), 100 * second / sum(naive)
+        first, second = 100 * first / dearer, 100 * second / dearer
         parts[f"projections, {name}"] = Box(x, 0, 1, first, role="value", fill=0.6)
         parts[f"scores, {name}"] = Box(x, first, 1, second, role="weight", fill=0.6)
-        parts[f"total, {name}"] = Text(x + 0.5, first + second + 15, str(round(first + second)))
+        parts[f"total, {name}"] = Text(x + 0.5, first + second + 6, str(round(first + second)))
     return Seen(
         says(
             "New tokens: {}, after {} in the cache. The absorbed form does {} times the work of "
@@ -203,10 +204,10 @@ def test_the_work_of_the_two_forms_as_torch_counts_it():
             yticks=[(-6, "1/64"), (-4, "1/16"), (-2, "1/4"), (0, "1"), (2, "4")],
         ),
         Scene(
-            "work, in percent of the naive form's total",
+            "work, in percent of the costlier form",
             parts,
             xlim=(0, 3.6),
-            ylim=(0, 360),
+            ylim=(0, 155),
             xlabel="form",
             ylabel="percent",
             axes="box",
@@ -308,9 +309,9 @@ class Layer(torch.nn.Module):
 # Middle, width, row and matrix of each box.
 PLACES = {
     "x": (164, 318, 0), "query latent": (76, 134, 1, "W_DQ, norm"),
-    "latent": (202, 104, 1, "W_DKV, norm"), "k rotated": (290, 64, 1, "W_KR"),
-    "queries": (41, 66, 2, "W_UQ"), "q rotated": (113, 66, 2, "W_QR"), "keys": (176, 52, 2, "W_UK"),
-    "values": (232, 52, 2, "W_UV"), "absorb": (41, 66, 3, "W_UKᵀ"),
+    "latent": (195, 92, 1, "W_DKV, norm"), "k rotated": (284, 78, 1, "W_KR"),
+    "queries": (41, 66, 2, "W_UQ"), "q rotated": (113, 66, 2, "W_QR"), "keys": (174, 50, 2, "W_UK"),
+    "values": (229, 52, 2, "W_UV"), "absorb": (41, 66, 3, "W_UKᵀ"),
     "attention": (164, 318, 4, "softmax"), "mean values": (164, 120, 5, "W_UV"),
     "project": (164, 120, 6, "W_O"), "y": (164, 120, 7),
 }  # fmt: skip
@@ -345,7 +346,7 @@ def flow(absorbed):
             role = "data" if n == 1 + len(matrix) else "ink"
             shapes[f"line {n} of {name}"] = Text(x, highest - 15 * n, line, role=role, small=True)
     if absorbed:
-        shapes["twice"] = Text(210, 168, "as key and\nas value", anchor="start", small=True)
+        shapes["twice"] = Text(203, 168, "as key and\nas value", anchor="start", small=True)
     return len(view.boxes), shapes
 
 

@@ -1,20 +1,11 @@
 """Chapter 14: what its exercises and questions print, and from where it is known."""
 
-import math
-
 import torch
 
 from book.formulas.relations import Call
 
 from .map import flops
 from .texts import Code, Entries, Formula, draw, oracle
-
-
-def cached_pair():
-    """A pair of the shared rotated key, as the reference stores it."""
-    x = draw(1, 2)
-    y = oracle("rope.apply")(x[None], torch.tensor([3]), 1e4)[0, 0]
-    return {"x": x[0], "a": x[0, 0], "b": x[0, 1], "c": math.cos(3), "s": math.sin(3), "y": y}
 
 
 def absorbed():
@@ -92,12 +83,6 @@ def multiples(distance):
 ENTRIES: Entries = {
     ("ex-mla-absorbed", r"\sqrt{d_h}"): Formula(
         scale_without_position, claim="g=1/@0", says=("divided by",)
-    ),
-    ("ex-mla-cache-entry", "(a,b)", r"(a\cos-b\sin,\;a\sin+b\cos)"): Formula(
-        cached_pair,
-        claim=r"x=@0,\qquad y=@1",
-        says=("turns into",),
-        swap={r"\cos": " c", r"\sin": " s"},  # the tables' entries
     ),
     ("ex-mla-span", "torch.stack([absorbed_at(distance) for distance in range(201)])"): Code(
         lambda: ({"absorbed_at": multiples}, torch.arange(201.0)[:, None] * multiples(1)),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from book.checkers.mla.absorption import ABSORBED
-from book.checkers.mla.cached import CACHE_ENTRY
 from book.checkers.mla.decoding import DECODE
+from book.checkers.mla.devices import DEVICES
 from book.checkers.mla.foresight import BITS, BY_HAND, SPAN, WHERE
 from book.checkers.mla.sizes import BUDGET
 
@@ -13,8 +13,8 @@ EXERCISES = {
     "absorbed": ABSORBED,
     "span": SPAN,
     "where": WHERE,
-    "cache_entry": CACHE_ENTRY,
     "decode": DECODE,
+    "devices": DEVICES,
     "budget": BUDGET,
     "bits": BITS,
 }

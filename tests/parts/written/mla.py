@@ -42,49 +42,6 @@ def row_after_row(q, c, w_uk, w_uv):
     return torch.stack(heads, 1)
 
 
-# mla.cache_entry
-
-
-def turned(x, cos, sin):
-    a, b = x[..., ::2], x[..., 1::2]
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
-
-
-def normed(c, gain, eps):
-    return c / (c.square().mean(-1, keepdim=True) + eps).sqrt() * gain
-
-
-def the_latent_turned(x, w_down, gain, cos, sin, eps):
-    made = x @ w_down
-    c, k = made[..., : len(gain)], made[..., len(gain) :]
-    return normed(c, gain, eps), k
-
-
-def norm_of_both(x, w_down, gain, cos, sin, eps):
-    made = x @ w_down
-    size = (made.square().mean(-1, keepdim=True) + eps).sqrt()
-    c, k = made[..., : len(gain)] / size * gain, made[..., len(gain) :]
-    return c, turned(k, cos, sin)
-
-
-def eps_beside_the_root(x, w_down, gain, cos, sin, eps):
-    made = x @ w_down
-    c, k = made[..., : len(gain)], made[..., len(gain) :]
-    c = c / (c.square().mean(-1, keepdim=True).sqrt() + eps) * gain
-    return c, turned(k, cos, sin)
-
-
-def key_first(x, w_down, gain, cos, sin, eps):
-    made = x @ w_down
-    d_r = w_down.shape[1] - len(gain)
-    return normed(made[..., d_r:], gain, eps), turned(made[..., :d_r], cos, sin)
-
-
-def one_after_the_other(x, w_down, gain, cos, sin, eps):
-    c = torch.nn.functional.rms_norm(x @ w_down[:, : len(gain)], gain.shape, gain, eps)
-    return c, turned(x @ w_down[:, len(gain) :], cos, sin)
-
-
 # mla.decode
 
 
@@ -140,6 +97,30 @@ def below_the_ridge(budget, tokens, layers, shared, new, ridge):
     return d_c, heads - 16 * met
 
 
+# mla.devices
+
+
+def drawn_up(heads, groups, features, latent, rotated, devices, share=1):
+    """The owner of each head written down, and its group; then counted."""
+    owner = [device for device in range(devices) for _ in range(heads // devices)]
+    group = [g for g in range(groups) for _ in range(heads // groups)]
+    both = set(zip(owner, group, strict=True))
+    most = max(sum(o == d for o, _ in both) for d in range(devices))
+    return features * 2 * most, (latent + rotated) // share
+
+
+def split_too(*given):
+    return drawn_up(*given, share=given[-1])
+
+
+def divided(heads, groups, features, latent, rotated, devices):
+    return 2 * features * groups / devices, latent + rotated
+
+
+def at_least_one(heads, groups, features, latent, rotated, devices):
+    return 2 * features * max(1, groups // devices), rotated + latent
+
+
 WRONG = [
     Wrong(
         "mla.absorbed",
@@ -150,12 +131,6 @@ WRONG = [
     Wrong("mla.absorbed", "no scale", no_scale, named="no scale"),
     Wrong("mla.absorbed", "the first head for all", the_first_head_for_all),
     Wrong("mla.absorbed", "causal", causal_too),
-    Wrong("mla.cache_entry", "the key not turned", the_latent_turned, named="the key not rotated"),
-    Wrong("mla.cache_entry", "a norm over both", norm_of_both),
-    Wrong(
-        "mla.cache_entry", "eps beside the root", eps_beside_the_root, named="eps outside the root"
-    ),
-    Wrong("mla.cache_entry", "the key first", key_first, named="the parts exchanged"),
     Wrong(
         "mla.decode",
         "the root of the rows",
@@ -182,11 +157,14 @@ WRONG = [
         named="a latent for keys and one for values",
     ),
     Wrong("mla.budget", "below the ridge", below_the_ridge),
+    Wrong("mla.devices", "a part of the latent", split_too, named="the latent split"),
+    Wrong("mla.devices", "a part of a group", divided, named="the groups divided by the devices"),
+    Wrong("mla.devices", "at least one group", at_least_one, named="one group at the least"),
 ]
 RIGHT = [
     Right("mla.absorbed", "head by head", row_after_row),
-    Right("mla.cache_entry", "one after the other", one_after_the_other),
     Right("mla.decode", "with keys and values", decode_with()),
     Right("mla.decode", "in the absorbed form", decode_step_by_step),
     Right("mla.budget", "all sizes tried", tried),
+    Right("mla.devices", "all heads written down", drawn_up),
 ]
