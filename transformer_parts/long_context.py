@@ -71,7 +71,7 @@ def dynamic_ntk_base(
 
     Args:
         base: the base that the model was trained with.
-        scale: 1 stretches exactly as much as the sequence needs; a larger one more.
+        scale: 1 stretches by the ratio of the lengths; a larger one by more.
         head_dim: features that are rotated, even, at least 4.
         seq_len: the length at hand. A 0-dimensional tensor gives one: Hugging Face's
             forward pass computes the base so, in float32.

@@ -35,10 +35,20 @@ def test_a_larger_base_keeps_only_the_last_pair_in_its_range():
         fill = 0.3 if name == "NTK" else None
         place = (0.65 + 1.42 * j, 5, 1.36, 9)
         shapes[name] = Box(*place, name, fill=fill, strong=name == "NTK")
+    slower = after / before
+    # Pair 46 is the first slow one; 8 times as slow, three doublings, are needed.
+    by = {
+        "slow": Box(-0.4, -66, 5.8, 20.5, fill=0.12),
+        "needed": Segment(3, -66, 3, -45.5),
+        "name": Text(3.15, -55.75, "needed"),
+    }
+    for j, name in enumerate(("full turns", "in range", "new angles")):
+        by[f"mark {j}"] = Dot(1.9 * j - 0.2, 9, size=(0.25, 0.4, 0.9)[j])
+        by[f"mark of {name}"] = Text(1.9 * j, 9, name)
     for k in range(64):
         role, size = ("bad", 0.9) if lost[k] else ("good", 0.4) if slow[k] else ("data", 0.25)
         shapes[f"pair {k}"] = Dot(math.log10(after[k]), -k, size=size, role=role)
-    slower = after / before
+        by[f"pair {k}"] = Dot(math.log2(slower[k]), -k, size=size, role=role)
     ends = (("10", "100", "1,000", "10⁴", "10⁵", "10⁶"), (0, 16, 32, 48, 63))
     return Seen(
         says(
@@ -59,12 +69,17 @@ def test_a_larger_base_keeps_only_the_last_pair_in_its_range():
             xticks=list(enumerate(ends[0], 1)),
             yticks=[(-k, str(k)) for k in ends[1]],
         ),
-        Lines(
+        Scene(
             "what each frequency is divided by",
-            range(64),
-            {"divided by": slower},
-            "pair, from fast to slow",
-            "divided by",
+            by,
+            xlim=(-0.4, 5.4),
+            ylim=(-66, 15),
+            xlabel="divided by",
+            ylabel="pair, from fast to slow",
+            axes="box",
+            equal=False,
+            xticks=list(enumerate(("1", "2", "4", "8", "16"))),
+            yticks=[(-k, str(k)) for k in ends[1]],
         ),
     )
 
@@ -90,7 +105,6 @@ def test_a_larger_base_slows_only_the_last_pair_enough():
     alone = sum(by == 1 for by in divided)
     whole = sum(by > scale - 1e-6 for by in divided)
     lost = sum(m < 1 and r > m + 1e-9 for m, r in zip(met, reached, strict=True))
-    place = "pair, from the fastest (0) to the slowest (1)"
     return Seen(
         says(
             "NTK-aware, scale {}, {} pairs. Left as they are: {}. Divided by {} or more: {}. "
@@ -98,17 +112,10 @@ def test_a_larger_base_slows_only_the_last_pair_enough():
             *(scale, 64, alone, scale, whole, lost),
         ),
         Lines(
-            "what the frequency is divided by",
-            np.arange(64) / 64,
-            {"divided by": np.log2(divided)},
-            place,
-            "2 to the power of",
-        ),
-        Lines(
             "share of the circle: met in training, and reached now",
-            np.arange(64) / 64,
-            {"met in training": met, "reached at the new length": reached},
-            place,
+            range(30, 64),
+            {"met in training": met[30:], "reached at the new length": reached[30:]},
+            "pair, from fast to slow",
             "turns, at most one",
         ),
     )

@@ -92,7 +92,7 @@ NEEDLE_LOSS = choice(
     "What raises the loss?",
     right="A",
     because="By parts alone has the loss of YaRN, and the temperature alone has less than plain "
-    "RoPE. The slower pairs help the needle and cost the loss; the temperature does not.",
+    "RoPE. The slower pairs help the needle and raise the loss; the temperature does not raise it.",
     tempting={
         "B": (
             "the temperature blamed",
