@@ -11,7 +11,7 @@ from .reading import Seen, check_explorer, says
 
 KEYS = [(1.0, 0.0), (0.6, 0.8), (0.0, 1.0)]
 VALUES = [(10.0, 0.0), (0.0, 10.0), (0.0, 0.0)]
-TOKENS = ["token 1", "token 2", "token 3"]
+VALUED = ["1: (10, 0)", "2: (0, 10)", "3: (0, 0)"]
 
 
 def reads(memory, key):
@@ -44,9 +44,9 @@ def seen_memory(rule, count, memory):
         ),
         Bars(
             "what each key reads",
-            TOKENS,
+            VALUED,
             {"first feature": [r[0] for r in read], "second feature": [r[1] for r in read]},
-            "key of",
+            "token: the value of its key",
             "read",
             (-6, 18),
         ),
@@ -84,13 +84,15 @@ def test_two_chunks_of_eight():
             together += int(cells[query, key])
     squares = 2 * 8 * 8 * (16 + 16)  # two chunks; a product needs 16, its value 16
     tables = 2 * 16 * 16 * 16  # every token reads a table, and writes into it
+    whole = 16 * 16 * (16 + 16)
+    shares = [100 * n / whole for n in (squares, tables, squares + tables)]
     names = [str(i) for i in range(16)]
     return Seen(
         says(
             "Chunks of {}, heads of {} features. Steps one behind the other: {}; {} of {} pairs "
             "meet in their chunk. {} multiplications inside the chunks and {} for the table, {} in "
-            "all",
-            *(8, 16, 2, together, 136, squares, tables, squares + tables),
+            "all: {} % of the parallel form's {}",
+            *(8, 16, 2, together, 136, squares, tables, squares + tables, shares[2], whole),
         ),
         Grid(
             "■ in the chunk, · through the table",
@@ -106,40 +108,40 @@ def test_two_chunks_of_eight():
         Bars(
             "multiplications",
             ["inside chunks", "for the table", "in all"],
-            {"multiplications": [squares, tables, squares + tables]},
+            {"multiplications": shares},
             "where",
-            "multiplications",
-            (0, 15000),
+            "in % of the parallel form",
+            (0, 160),
         ),
     )
 
 
 @check_explorer("step-explorer", {"β, size of the step": "1.5", "length of the key": "1.4"})
 def test_a_step_that_is_too_long():
-    first = math.hypot(0 - 0.6 * 1.4 * 10, 10)  # the key reads a part of the first value
-    errors = [first * abs(1 - 1.5 * 1.4**2) ** n for n in range(6)]
-    here = [math.nan] * 6
-    here[1] = errors[1]
+    left = 1 - 1.5 * 1.4**2
+    # The key reads 0.6 of the first value's feature; of its own value, nothing yet.
+    first = [0.6 * 1.4 * 10 * left**n for n in range(6)]
+    second = [10 - 10 * left**n for n in range(6)]
+    inside = [[x if -20 <= x <= 30 else math.nan for x in line] for line in (first, second)]
     return Seen(
         says(
-            "A key of length {} and steps of {}: the error is {} before and {} after one step, {} "
-            "of it. After {} steps it is {}",
-            *(1.4, 1.5, errors[0], errors[1], errors[1] / errors[0], 5, errors[5]),
+            "A key of length {} and steps of {}: each step multiplies the error by {}. After one "
+            "step the key reads ({}, {}), after {} steps ({}, {})",
+            *(1.4, 1.5, left, first[1], second[1], 5, first[5], second[5]),
         ),
         Lines(
-            "what the second key misses",
+            "what the key reads, of (0, 10)",
             list(range(6)),
-            {"error, at least 0.01": errors, "after one step": here},
+            {"first feature": inside[0], "second feature": inside[1]},
             "steps with this key and value",
-            "error",
-            yscale="log",
-            ylim=(0.01, 10000),
+            "read",
+            ylim=(-20, 30),
         ),
     )
 
 
-@check_explorer("tree-explorer", {"level": "down to pairs"})
-def test_the_tree_before_the_last_level():
+@check_explorer("tree-explorer", {"level": "all"})
+def test_the_tree_at_its_last_level():
     x = [8, 4, 2, 6, 1, 5, 3, 7]
 
     def added(first, last):
@@ -154,12 +156,14 @@ def test_the_tree_before_the_last_level():
     cells[3, 7] = added(0, 7)
     for end in (1, 3, 5, 7):
         cells[4, end] = added(0, end)
+    cells[5] = [added(0, end) for end in range(8)]
     levels = ["tokens", "pairs", "fours", "all eight", "down to pairs", "all"]
     return Seen(
         says(
-            "Down to pairs, level {} of {}: {} joins so far. In place {} stands the stretch of "
-            "tokens {} to {}, with {} as what it adds",
-            *(4, 5, 4 + 2 + 1 + 1, 6, 1, 6, added(0, 5)),
+            "All, level {} of {}: {} joins so far. Place {} joins tokens {} to {}, with {}, and "
+            "token {}, with {}: {} / {} + {} = {}",
+            *(5, 5, 4 + 2 + 1 + 1 + 3, 7, 1, 6, added(0, 5), 7, x[6]),
+            *(added(0, 5), 2, x[6], added(0, 6)),
         ),
         Grid(
             "what a stretch adds to the state",
