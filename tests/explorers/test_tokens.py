@@ -94,7 +94,7 @@ def test_a_misspelling_is_cut_into_more():
             "a misspelling, {} merges: {} bytes become {} tokens, {} bytes a token",
             *(200, 28, len(found), 28 / len(found)),
         ),
-        Scene("", boxes(found, 30), xlim=(0, 34), ylim=(-3, 0)),
+        Scene("", boxes(found, 30), xlim=(0, 34), ylim=(-2, 0)),
     )
 
 
@@ -132,12 +132,17 @@ def test_an_emoji_has_four_bytes():
                 detail=f"bit {bit} of {name}: "
                 + (after if is_free else "fixed, says which kind of byte this is"),
             )
+    # The 21 bits of the code point, the highest three in the first byte.
+    bits = f"{code:021b}"
+    groups = [bits[:3], bits[3:9], bits[9:15], bits[15:]]
+    shapes["joined"] = Text(-0.4, -5.6, "joined", anchor="end")
+    shapes["code point"] = Text(0, -5.6, " ".join(groups), anchor="start", role="data")
     sentence = says(
         "🙂 is code point U+{}F{}, which is {}. UTF-8 writes it as four bytes: F{} {}F {} {}. "
         "Fixed at the left: {}, {}, {}, {}.",
         *(1, 642, code, 0, 9, 99, 82, 11110, 10, 10, 10),
     )
-    return Seen(sentence, Scene("bits of each byte", shapes, xlim=(-2.4, 8.2), ylim=(-5, 0)))
+    return Seen(sentence, Scene("bits of each byte", shapes, xlim=(-2.4, 8.2), ylim=(-6, 0)))
 
 
 # ---------------------------------------------------------------- five words
@@ -276,37 +281,31 @@ def test_parrots_after_three_merges():
 # ---------------------------------------------------------------- pre-tokens
 
 
-@check_explorer("explore-cuts", {"pattern of": "Qwen2", "text": "a sentence"})
-def test_qwen_takes_each_digit_alone():
-    found = [
-        "I",
-        "'ll",
-        " pay",
-        " $",
-        "1",
-        "2",
-        "3",
-        "4",
-        ".",
-        "5",
-        "0",
-        " by",
-        " ",
-        "2",
-        "0",
-        "2",
-        "6",
-        "!",
-    ]
+@check_explorer("explore-cuts", {"text": "code"})
+def test_three_patterns_cut_code():
+    cuts = {
+        "GPT-2": "f|(|x|):|⏎␣␣␣|␣return|␣10",
+        "Llama 3": "f|(x|):⏎|␣␣␣|␣return|␣|10",
+        "Qwen2": "f|(x|):⏎|␣␣␣|␣return|␣|1|0",
+    }
+    shapes = {}
+    for (name, line), middle in zip(cuts.items(), (-0.5, -2.6, -4.7), strict=True):
+        shapes[name] = Text(0, middle, name, anchor="start", role="quiet")
+        found = [one.replace("␣", " ").replace("⏎", "\n").encode() for one in line.split("|")]
+        for k, box in enumerate(boxes(found, 13).values()):
+            shapes[f"{name}, {k}"] = Box(
+                *(box.x, middle - 1.4, box.w, box.h),
+                label=box.label,
+                role="data",
+                fill=box.fill,
+                shown=box.shown,
+            )
     said = says(
-        "Qwen2 cuts a sentence into {} pre-tokens: I | 'll | ␣pay | ␣$ | {} | {} | {} | {} | . | "
-        "{} | {} | ␣by | ␣ | {} | {} | {} | {} | !",
-        *(18, 1, 2, 3, 4, 5, 0, 2, 0, 2, 6),
+        "code: {} pre-tokens by the pattern of GPT-{}, {} by that of Llama {}, {} by that "
+        "of Qwen{}.",
+        *(7, 2, 7, 3, 8, 2),
     )
-    # The name of the pattern has a number in it.
-    said = ["Qwen", 2, said[0].removeprefix("Qwen2 "), *said[1:]]
-    shapes = boxes([one.encode() for one in found], 20)
-    return Seen(said, Scene("", shapes, xlim=(0, 34), ylim=(-2, 0)))
+    return Seen(said, Scene("", shapes, xlim=(0, 34), ylim=(-6.3, 0)))
 
 
 # ---------------------------------------------------------------- an answer that arrives
