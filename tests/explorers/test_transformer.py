@@ -182,35 +182,43 @@ def searched(beams, alpha):
                 finished.append((math.log(p) / ((5 + length) / 6) ** alpha, words, p))
         prefixes = [pair for pair in longer[: 2 * beams] if pair[0][-1] != "end"][:beams]
         kept.append(prefixes)
-    return *max(finished), kept
+    return sorted(finished, reverse=True), kept
 
 
 @check_explorer("explore-beam", {"beams": "3", "α of the length penalty": "1"})
 def test_three_prefixes_find_what_one_misses():
-    score, words, probability, kept = searched(3, 1.0)
-    assert words != searched(1, 1.0)[1]
-    assert words != searched(3, 0.0)[1]
+    finished, kept = searched(3, 1.0)
+    score, words, probability = finished[0]
+    assert words != searched(1, 1.0)[0][0][1]
+    assert words != searched(3, 0.0)[0][0][1]
     shapes = {
-        "length": Text(-0.9, 0.7, "tokens", small=True),
-        "output": Text(-0.9, -5, "output", role="value", small=True),
-        "said": Text(2, -5, f"{' '.join(words)}: {probability:.3f}", role="value", strong=True),
+        "length": Text(0, 0.6, "tokens", small=True),
+        "start": Text(0, -2, "start", role="value", strong=True, small=True),
+        "head": Text(-0.5, -4.9, "ended, best first", anchor="start", small=True),
+        "head p": Text(2.6, -4.9, "probability", small=True),
+        "head score": Text(3.9, -4.9, "score", small=True),
     }
-    for length, rows in enumerate(kept[:4], 1):
-        x = length - 0.4
-        shapes[f"length {length}"] = Text(x, 0.7, str(length), small=True)
+    above = {(): -2.0}  # where the prefixes of the column before stand
+    for length, rows in enumerate(kept[:3], 1):
+        x, places = 1.3 * length, {}
+        shapes[f"length {length}"] = Text(x, 0.6, str(length), small=True)
         for rank in range(4):
-            if rank >= len(rows):
-                text, chosen = "–", False
-            else:
-                prefix, p = rows[rank]
-                text, chosen = f"{''.join(prefix)}\n{p:.3f}", prefix == words[:length]
-            shapes[f"prefix {length}, {rank}"] = Text(
-                *(x, -rank - 0.3, text),
-                role="value" if chosen else "data",
-                strong=chosen,
-                faint=rank >= len(rows),
-                small=True,
-            )
+            there = rank < len(rows)
+            at = rank if there else 0  # what is out of sight lies on the first
+            prefix, p = rows[at]
+            places[prefix] = y = -4 * (at + 0.5) / len(rows)
+            green = prefix == words[:length]
+            look = {"role": "value" if green else "data", "strong": green, "shown": there}
+            before = above[prefix[:-1]]
+            shapes[f"line {length}, {rank}"] = Segment(x - 0.95, before, x - 0.35, y, **look)
+            text = f"{''.join(prefix)}\n{p:.3f}"
+            shapes[f"prefix {length}, {rank}"] = Text(x, y, text, **look)
+        above = places
+    for rank, (reached, said, p) in enumerate(finished[:3]):
+        y, look = -5.5 - 0.6 * rank, {"role": "data" if rank else "value", "strong": not rank}
+        shapes[f"ended {rank}"] = Text(-0.5, y, " ".join(said), anchor="start", **look)
+        shapes[f"ended p {rank}"] = Text(2.6, y, f"{p:.3f}", **look)
+        shapes[f"ended score {rank}"] = Text(3.9, y, f"{reached:.2f}", **look)
     return Seen(
         says(
             f"Prefixes kept: {{}}, α = {{}}: the output is '{' '.join(words)}' with probability "
@@ -220,8 +228,8 @@ def test_three_prefixes_find_what_one_misses():
         Scene(
             "the prefixes that are kept, with their probabilities",
             shapes,
-            xlim=(-1.6, 4.4),
-            ylim=(-5.6, 1.2),
+            xlim=(-0.6, 4.5),
+            ylim=(-7.1, 1.0),
         ),
     )
 

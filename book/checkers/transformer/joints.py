@@ -52,7 +52,7 @@ PENALTY = number(
     value=lambda: _change((5 + 2) / 6, (5 + 4) / 6),
     within=0.02,
     because="At α = {value} both outputs have the same score: (9/7)^α equals the ratio of their "
-    "log-probabilities, ln 0.161 / ln 0.200 = 1.137.",
+    f"log-probabilities, ln {math.exp(LONG):.4f} / ln {math.exp(SHORT):.4f} = {LONG / SHORT:.3f}.",
     wrong=[
         WrongNumber(
             "the next step of the slider",
