@@ -303,13 +303,20 @@ def test_which_words_suffer_without_a_head():
     percent = np.array([[100 * m[kinds == name].sum() / m.sum() for m in more] for name in names])
     return Seen(
         says(
-            "In place of the head: mean. Without the heads of layer {}, in order, the loss rises "
-            "by {}, {}, {}, {} nats a word, without those of layer {} by {}, {}, {}, {}. Of the "
-            "last {} falls on the end of the stories.",
-            *(0, *whole[:4], 1, *whole[4:], percent[names.index("the end"), 7] / 100),
+            "In place of the head: mean. Without head {} the loss rises by {} nats a word, without "
+            "head {} by {}. Of the rise without head {} the end of the stories has {}.",
+            *(0.0, whole[0], 1.1, whole[5], 1.3, percent[names.index("the end"), 7] / 100),
+        ),
+        Bars(
+            "rise of the loss",
+            HEADS,
+            {"rise": np.array(whole)},
+            "without this head",
+            "nats a word",
+            ylim=(0, 1.2),
         ),
         Grid(
-            "which next words suffer, in percent",
+            "which words share in it, in percent",
             percent,
             names,
             HEADS,
@@ -319,6 +326,7 @@ def test_which_words_suffer_without_a_head():
                 f"the loss rises without head {HEADS[c]}"
             ),
             xlabel="without this head",
+            limits=(0, 80),
             role="data",
         ),
     )
@@ -392,17 +400,19 @@ def test_the_owner_of_the_drum():
             if at in (15, 23) if level == 0 else at == 29 if level > 2 else True:
                 _, logits = streams(FIRST + "drum", level, at, others[level][at])
                 effect[at - 15, level] = (clean - lead(logits)) / (clean - other)
-    shown = ["⟨s⟩", *FIRST.split(), "asked for"]
+    # Words that are neither a name nor the last one: the largest of their effects in size.
+    rows = [effect[0], abs(effect[1:8]).max(0), effect[8], abs(effect[9:14]).max(0), effect[14]]
+    names = ["word 15, anna", "words 16 to 22", "word 23, ben", "words 24 to 28", "word 29, drum"]
 
     def why(r, c):
-        said = f"word {15 + r}, {[*shown[:-1], 'drum'][15 + r]}, after {LEVELS[c]}: "
-        if c == 0 and np.isnan(effect[r, c]):
+        said = f"{names[r]}, after {LEVELS[c]}: "
+        if c == 0 and np.isnan(rows[r][c]):
             return said + "0, since both stories have the same vector here"
-        if np.isnan(effect[r, c]):
+        if np.isnan(rows[r][c]):
             return said + "0, since no later attention carries it to the last word"
         if c > 2:
             return said + "1, since the logits are computed from this vector"
-        return said + f"effect {effect[r, c]:.3f}"
+        return said + ("effects at most" if r in (1, 3) else "effect") + f" {rows[r][c]:.3f}"
 
     return Seen(
         says(
@@ -413,8 +423,8 @@ def test_the_owner_of_the_drum():
         ),
         Grid(
             "effect of exchanging one vector",
-            effect,
-            [f"{k} {word}" for k, word in enumerate(shown)][15:],
+            np.array(rows),
+            ["15 anna", "16 to 22, at most", "23 ben", "24 to 28, at most", "29 asked for"],
             SHORT,
             text=lambda v: "0" if abs(v) < 0.005 else f"{v:.2f}".rstrip("0").rstrip("."),
             detail=why,
@@ -580,30 +590,37 @@ def activity():
 
 
 def picked():
+    """The shares of each word of what a neuron does, and the six neurons that are shown.
+
+    Three that are the most given to one word, each to another; then those a quarter, a half and
+    three quarters down the same order.
+    """
     read, acts = activity()
     squares = acts.square().numpy()
     by_word = np.stack([squares[read == k].sum(0) for k in range(len(VOCABULARY))])
     by_word = by_word / by_word.sum(0)
+    order = np.argsort(-by_word.max(0), kind="stable")
     first = {}
-    for n in np.argsort(-by_word.max(0), kind="stable"):
-        first.setdefault(VOCABULARY[by_word[:, n].argmax()], int(n))
-    return by_word, list(first.items())[:6]
+    for n in order:
+        first.setdefault(by_word[:, n].argmax(), int(n))
+    down = [int(order[344 * quarter // 4]) for quarter in (1, 2, 3)]
+    return by_word, [*list(first.values())[:3], *down]
 
 
 def test_six_neurons_are_offered():
     from .reading import explorers
 
     [control] = explorers("inside")["explore-neuron"]["controls"]
-    assert control["values"] == [word for word, _ in picked()[1]]
+    assert control["values"] == [str(number) for number in picked()[1]]
 
 
-SECOND = "a"
+SECOND = "73"
 
 
-@check_explorer("explore-neuron", {"neuron that fires on": SECOND})
+@check_explorer("explore-neuron", {"neuron": SECOND})
 def test_a_neuron_fires_and_writes():
-    by_word, first = picked()
-    number = dict(first)[SECOND]
+    by_word, _ = picked()
+    number = int(SECOND)
     acts = activity()[1][:, number]
     sign = acts[acts.abs().argmax()].sign()
     column = llama().model.layers[1].mlp.down_proj.weight.detach()[:, number] * sign
@@ -626,7 +643,8 @@ def test_a_neuron_fires_and_writes():
         shapes[f"writes {k}"] = Text(7.6, 4.9 - k, writes[k])
     return Seen(
         says(
-            f"Neuron {{}} of layer {{}} has {{}} of its squared activity on “{SECOND}”. Its "
+            "Neuron {} of layer {} has {} of its squared activity on "
+            f"“{VOCABULARY[order[0]]}”. Its "
             "strongest activation is {}, and with this sign it writes in the direction of "
             f"{', '.join(writes)}.",
             *(number, 1, by_word[order[0], number], acts[acts.abs().argmax()].item()),
