@@ -15,11 +15,6 @@ from torch import Tensor
 from book.checkers.assignments.common import draw
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
-
-def _args(name: str, *args: Any) -> Case:
-    return Case(name, lambda: args)
-
-
 # --- undo_token -----------------------------------------------------------------------------------
 
 
@@ -374,25 +369,25 @@ _CHATS = Exercise(
     title="How many chats a hybrid holds",
     oracle=_chats_that_fit,
     cases=(
-        _args("values: three of four recur", 40 * _GIB, [_DELTA, _DELTA, _DELTA, _FULL] * 12,
-              32768, 0),
-        _args("values: all recur", 20 * _GIB, [_DELTA] * 24, 100_000, 0),
-        _args("values: none recurs", 20 * _GIB, [_FULL] * 24, 10_000, 0),
-        _args("values: windows between", 10 * _GIB, [_DELTA, _NEAR] * 10, 5000, 0),
-        _args("values: keys narrower than values", 3 * _GIB, [("delta", 16, 64, 192, 3), _FULL] * 5,
-              2000, 0),
-        _args("rollback: three tokens may be refused", 40 * _GIB,
-              [_DELTA, _DELTA, _DELTA, _FULL] * 12, 32768, 3),
-        _args("rollback: with windows", 10 * _GIB, [_DELTA, _NEAR] * 10, 5000, 5),
-        _args("rollback: attention alone", _GIB, [_FULL] * 4, 300, 8),
-        _args("corners: a text shorter than the window", _GIB, [_NEAR, _DELTA], 100, 0),
-        _args("corners: a text as long as the window", _GIB, [_NEAR] * 3, 1024, 4),
-        _args("corners: no short convolution", _GIB, [("delta", 8, 64, 64, 1)] * 3, 10, 0),
-        _args("corners: exactly as many as fit", 5 * (4 * 2 * 4 * 6 + 2 * 3 * 2 * 14),
-              [("delta", 2, 4, 6, 4)], 10, 0),
-        _args("corners: one byte too few", 5 * (4 * 2 * 4 * 6 + 2 * 3 * 2 * 14) - 1,
-              [("delta", 2, 4, 6, 4)], 10, 0),
-        _args("corners: not even one", 1000, [_DELTA], 10, 0),
+        Case.of("values: three of four recur", 40 * _GIB, [_DELTA, _DELTA, _DELTA, _FULL] * 12,
+                32768, 0),
+        Case.of("values: all recur", 20 * _GIB, [_DELTA] * 24, 100_000, 0),
+        Case.of("values: none recurs", 20 * _GIB, [_FULL] * 24, 10_000, 0),
+        Case.of("values: windows between", 10 * _GIB, [_DELTA, _NEAR] * 10, 5000, 0),
+        Case.of("values: keys narrower than values", 3 * _GIB,
+                [("delta", 16, 64, 192, 3), _FULL] * 5, 2000, 0),
+        Case.of("rollback: three tokens may be refused", 40 * _GIB,
+                [_DELTA, _DELTA, _DELTA, _FULL] * 12, 32768, 3),
+        Case.of("rollback: with windows", 10 * _GIB, [_DELTA, _NEAR] * 10, 5000, 5),
+        Case.of("rollback: attention alone", _GIB, [_FULL] * 4, 300, 8),
+        Case.of("corners: a text shorter than the window", _GIB, [_NEAR, _DELTA], 100, 0),
+        Case.of("corners: a text as long as the window", _GIB, [_NEAR] * 3, 1024, 4),
+        Case.of("corners: no short convolution", _GIB, [("delta", 8, 64, 64, 1)] * 3, 10, 0),
+        Case.of("corners: exactly as many as fit", 5 * (4 * 2 * 4 * 6 + 2 * 3 * 2 * 14),
+                [("delta", 2, 4, 6, 4)], 10, 0),
+        Case.of("corners: one byte too few", 5 * (4 * 2 * 4 * 6 + 2 * 3 * 2 * 14) - 1,
+                [("delta", 2, 4, 6, 4)], 10, 0),
+        Case.of("corners: not even one", 1000, [_DELTA], 10, 0),
     ),
     wrong=(
         WrongAnswer(

@@ -31,6 +31,11 @@ class Case:
     # `tol` is relative to the largest number of each result, where that is not of the order of 1.
     relative: bool = False
 
+    @classmethod
+    def of(cls, name: str, *given: Any, **options: Any) -> Case:
+        """The case of these arguments, the same ones each time; `options` as in the class."""
+        return cls(name, lambda: given, **options)
+
 
 @dataclass(frozen=True)
 class WrongAnswer:

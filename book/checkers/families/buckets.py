@@ -60,22 +60,18 @@ def _buckets_with(
     return answer
 
 
-def _case(name: str, query: int, length: int, buckets: int, far: int) -> Case:
-    return Case(name, lambda: (query, length, buckets, far))
-
-
 BUCKETS = Exercise(
     title="Buckets of distances",
     oracle=_buckets,
     cases=(
-        _case("the picture's row", 10, 14, 32, 128),
-        _case("the first of 30 positions", 0, 30, 16, 50),
-        _case("the last of 30 positions", 29, 30, 16, 50),
-        _case("farther than far", 20, 60, 8, 15),
-        _case("a text of one position", 0, 1, 32, 128),
-        _case("a hundred positions", 41, 100, 32, 100),
-        _case("few buckets", 3, 9, 8, 5),
-        _case("a long text", 33_000, 66_000, 32, 100),
+        Case.of("the picture's row", 10, 14, 32, 128),
+        Case.of("the first of 30 positions", 0, 30, 16, 50),
+        Case.of("the last of 30 positions", 29, 30, 16, 50),
+        Case.of("farther than far", 20, 60, 8, 15),
+        Case.of("a text of one position", 0, 1, 32, 128),
+        Case.of("a hundred positions", 41, 100, 32, 100),
+        Case.of("few buckets", 3, 9, 8, 5),
+        Case.of("a long text", 33_000, 66_000, 32, 100),
     ),
     variants=(_buckets_with(),),
     wrong=(

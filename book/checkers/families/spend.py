@@ -55,25 +55,23 @@ def _attending_with(
     return answer
 
 
-def _case(name: str, *sizes: int, raises: type[Exception] | None = None) -> Case:
-    return Case(name, lambda: sizes, raises=raises)
-
-
 SPEND = Exercise(
     title="How many layers may attend?",
     oracle=_attending,
     cases=(
-        _case("a quarter of 48 layers", 48, 2, 256, 550_000, 32_768, 900_000_000),
-        _case("none attends", 8, 2, 64, 5_000, 4_096, 100_000),
-        _case("all attend", 6, 2, 8, 300, 100, 1_000_000),
-        _case("one that just fits", 4, 1, 4, 10, 20, 380),
-        _case("a byte short of it", 4, 1, 4, 10, 20, 379),
-        _case("a part of a layer left over", 5, 1, 4, 30, 20, 1_000),
-        _case("memories that leave room for one more", 10, 1, 10, 100, 10, 3_000),
-        _case("a short text, where attention keeps less", 6, 1, 8, 1_000, 10, 2_000),
-        _case("a text for which both keep the same", 6, 1, 8, 160, 10, 1_920),
-        _case("the memories alone are too much", 8, 2, 64, 5_000, 4_096, 79_998, raises=ValueError),
-        _case("too little for a short text", 6, 1, 8, 1_000, 10, 1_919, raises=ValueError),
+        Case.of("a quarter of 48 layers", 48, 2, 256, 550_000, 32_768, 900_000_000),
+        Case.of("none attends", 8, 2, 64, 5_000, 4_096, 100_000),
+        Case.of("all attend", 6, 2, 8, 300, 100, 1_000_000),
+        Case.of("one that just fits", 4, 1, 4, 10, 20, 380),
+        Case.of("a byte short of it", 4, 1, 4, 10, 20, 379),
+        Case.of("a part of a layer left over", 5, 1, 4, 30, 20, 1_000),
+        Case.of("memories that leave room for one more", 10, 1, 10, 100, 10, 3_000),
+        Case.of("a short text, where attention keeps less", 6, 1, 8, 1_000, 10, 2_000),
+        Case.of("a text for which both keep the same", 6, 1, 8, 160, 10, 1_920),
+        Case.of(
+            "the memories alone are too much", 8, 2, 64, 5_000, 4_096, 79_998, raises=ValueError
+        ),
+        Case.of("too little for a short text", 6, 1, 8, 1_000, 10, 1_919, raises=ValueError),
     ),
     variants=(_attending_with(),),
     wrong=(

@@ -62,25 +62,21 @@ def _design(
     return answer
 
 
-def _case(name: str, *sizes: int, raises: type[Exception] | None = None) -> Case:
-    return Case(name, lambda: sizes, raises=raises)
-
-
 PATTERN = Exercise(
     title="A pattern under a budget",
     oracle=_windows,
     cases=(
-        _case("five local layers for each full one", 12, 1024, 32768, 10 * 1024 + 2 * 32768),
-        _case("one position too few for that", 12, 1024, 32768, 10 * 1024 + 2 * 32768 - 1),
-        _case("room for everything", 6, 512, 4096, 6 * 4096),
-        _case("every second layer", 8, 128, 1000, 4 * 128 + 4 * 1000 + 5),
-        _case("windows alone", 7, 64, 500, 7 * 64),
-        _case("not even windows", 7, 64, 500, 7 * 64 - 1, raises=ValueError),
-        _case("a text shorter than the window", 5, 1024, 300, 5 * 300),
-        _case("layers that are no multiple", 10, 16, 800, 3 * 800 + 7 * 16),
-        _case("one layer", 1, 32, 400, 400),
-        _case("one layer without room", 1, 32, 400, 399),
-        _case("the largest number of layers", 62, 1024, 131072, 10 * 131072 + 52 * 1024),
+        Case.of("five local layers for each full one", 12, 1024, 32768, 10 * 1024 + 2 * 32768),
+        Case.of("one position too few for that", 12, 1024, 32768, 10 * 1024 + 2 * 32768 - 1),
+        Case.of("room for everything", 6, 512, 4096, 6 * 4096),
+        Case.of("every second layer", 8, 128, 1000, 4 * 128 + 4 * 1000 + 5),
+        Case.of("windows alone", 7, 64, 500, 7 * 64),
+        Case.of("not even windows", 7, 64, 500, 7 * 64 - 1, raises=ValueError),
+        Case.of("a text shorter than the window", 5, 1024, 300, 5 * 300),
+        Case.of("layers that are no multiple", 10, 16, 800, 3 * 800 + 7 * 16),
+        Case.of("one layer", 1, 32, 400, 400),
+        Case.of("one layer without room", 1, 32, 400, 399),
+        Case.of("the largest number of layers", 62, 1024, 131072, 10 * 131072 + 52 * 1024),
     ),
     variants=(_design(), _by_counting),
     wrong=(

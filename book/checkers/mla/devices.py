@@ -6,7 +6,6 @@ The oracle goes from head to head; a wrong answer has one part replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
@@ -43,25 +42,18 @@ def _shared(
     return answer
 
 
-def _case(name: str, *given: int) -> Case:
-    def inputs() -> tuple[Any, ...]:
-        return given
-
-    return Case(name, inputs)
-
-
 DEVICES = Exercise(
     title="A latent on many devices",
     oracle=_head_by_head,
     # The latents are divided evenly by the devices, so that a wrong split is told by its name.
     cases=(
-        _case("eight groups on four devices", 128, 8, 128, 512, 64, 4),
-        _case("one device", 16, 4, 8, 24, 4, 1),
-        _case("more devices than groups", 32, 2, 16, 48, 8, 8),
-        _case("heads of a device in two groups", 12, 3, 10, 40, 8, 4),
-        _case("two devices share the group in the middle", 30, 5, 7, 21, 3, 3),
-        _case("as many groups as heads", 12, 12, 8, 30, 6, 3),
-        _case("one group", 12, 1, 64, 96, 24, 6),
+        Case.of("eight groups on four devices", 128, 8, 128, 512, 64, 4),
+        Case.of("one device", 16, 4, 8, 24, 4, 1),
+        Case.of("more devices than groups", 32, 2, 16, 48, 8, 8),
+        Case.of("heads of a device in two groups", 12, 3, 10, 40, 8, 4),
+        Case.of("two devices share the group in the middle", 30, 5, 7, 21, 3, 3),
+        Case.of("as many groups as heads", 12, 12, 8, 30, 6, 3),
+        Case.of("one group", 12, 1, 64, 96, 24, 6),
     ),
     wrong=(
         WrongAnswer(

@@ -6,7 +6,6 @@ The oracle tries one size after the other; a wrong answer has one part replaced.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
@@ -44,23 +43,16 @@ def _sized(
     return answer
 
 
-def _case(name: str, *given: int) -> Case:
-    def inputs() -> tuple[Any, ...]:
-        return given
-
-    return Case(name, inputs)
-
-
 BUDGET = Exercise(
     title="A latent for a budget",
     oracle=_one_after_the_other,
     cases=(
-        _case("61 layers, two new tokens", 20_000_000_000, 200_000, 61, 64, 2, 295),
-        _case("one new token", 12_000_000_000, 100_000, 60, 64, 1, 295),
-        _case("a latent that fits exactly", 5_120_000, 1_000, 10, 64, 1, 300),
-        _case("one byte too few for it", 5_119_999, 1_000, 10, 64, 1, 300),
-        _case("heads that meet the ridge exactly", 5_200_000, 1_000, 10, 64, 1, 280),
-        _case("a wide shared key, four new tokens", 9_000_000_000, 50_000, 40, 192, 4, 590),
+        Case.of("61 layers, two new tokens", 20_000_000_000, 200_000, 61, 64, 2, 295),
+        Case.of("one new token", 12_000_000_000, 100_000, 60, 64, 1, 295),
+        Case.of("a latent that fits exactly", 5_120_000, 1_000, 10, 64, 1, 300),
+        Case.of("one byte too few for it", 5_119_999, 1_000, 10, 64, 1, 300),
+        Case.of("heads that meet the ridge exactly", 5_200_000, 1_000, 10, 64, 1, 280),
+        Case.of("a wide shared key, four new tokens", 9_000_000_000, 50_000, 40, 192, 4, 590),
     ),
     wrong=(
         WrongAnswer(

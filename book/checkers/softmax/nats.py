@@ -20,11 +20,11 @@ def _merged(*, scale_sums: bool = True, scale_outputs: bool = True, swapped: boo
     m = torch.tensor([half[0] for half in _HALVES], dtype=torch.float64)
     s = torch.tensor([half[1] for half in _HALVES], dtype=torch.float64)
     o = torch.tensor([half[2] for half in _HALVES], dtype=torch.float64)
-    factor = m.softmax(0)  # the ratio of the factors is all that counts
+    factor = (m - m.max()).exp()
     factor = factor.flip(0) if swapped else factor
     one = torch.ones_like(factor)
-    sums = torch.dot(s, factor / factor.max() if scale_sums else one)
-    return (torch.dot(o, factor / factor.max() if scale_outputs else one) / sums).item()
+    sums = torch.dot(s, factor if scale_sums else one)
+    return (torch.dot(o, factor if scale_outputs else one) / sums).item()
 
 
 MERGE = number(

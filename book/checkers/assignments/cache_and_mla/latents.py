@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,22 +55,18 @@ def _longest_with(
     return answer
 
 
-def _longest_case(name: str, *args: Any) -> Case:
-    return Case(name, lambda: args)
-
-
 _LONGEST = Exercise(
     title="The longest context that fits",
     oracle=_longest,
     cases=(
-        _longest_case("values: all layers full", 10**9, 4, 32, 0, 1, 2048),
-        _longest_case("values: half of the layers have a window", 10**9, 4, 16, 16, 1024, 2048),
-        _longest_case("values: five windows to one full layer", 2 * 10**9, 3, 10, 52, 1024, 8192),
-        _longest_case("values: shorter than the window", 10**8, 4, 16, 16, 4096, 2048),
-        _longest_case("corners: windows only, with room", 10**9, 1, 0, 32, 512, 1000),
-        _longest_case("corners: windows only, too little room", 10**7, 1, 0, 32, 4096, 1000),
-        _longest_case("corners: room for nothing", 1000, 8, 16, 16, 1024, 2048),
-        _longest_case("corners: exactly ten", 10 * 7 * 3 * 5, 3, 4, 3, 100, 5),
+        Case.of("values: all layers full", 10**9, 4, 32, 0, 1, 2048),
+        Case.of("values: half of the layers have a window", 10**9, 4, 16, 16, 1024, 2048),
+        Case.of("values: five windows to one full layer", 2 * 10**9, 3, 10, 52, 1024, 8192),
+        Case.of("values: shorter than the window", 10**8, 4, 16, 16, 4096, 2048),
+        Case.of("corners: windows only, with room", 10**9, 1, 0, 32, 512, 1000),
+        Case.of("corners: windows only, too little room", 10**7, 1, 0, 32, 4096, 1000),
+        Case.of("corners: room for nothing", 1000, 8, 16, 16, 1024, 2048),
+        Case.of("corners: exactly ten", 10 * 7 * 3 * 5, 3, 4, 3, 100, 5),
     ),
     wrong=(
         WrongAnswer(

@@ -9,11 +9,6 @@ from typing import Any
 
 from book.checkers.core import Answer, Case, Exercise, WrongAnswer, in_parts
 
-
-def _args(name: str, *args: Any) -> Case:
-    return Case(name, lambda: args)
-
-
 # --- count_changes --------------------------------------------------------------------------------
 
 Pair = tuple[str, str]

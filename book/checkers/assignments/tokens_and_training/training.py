@@ -13,11 +13,6 @@ from torch import Tensor
 from book.checkers.assignments.common import draw
 from book.checkers.core import SIXTEEN_BITS, Answer, Case, Exercise, WrongAnswer, in_parts
 
-
-def _args(name: str, *args: Any) -> Case:
-    return Case(name, lambda: args)
-
-
 # --- scaled_step ----------------------------------------------------------------------------------
 
 State = tuple[Tensor, Tensor, Tensor, int, float, int]
@@ -257,18 +252,18 @@ _BYTES = Exercise(
     title="The bytes of one device",
     oracle=_device_bytes,
     cases=(
-        _args("values: nothing is cut", _LAYERS, 4, 0),
-        _args("values: the optimizer's state is cut", _LAYERS, 4, 1),
-        _args("values: the gradients too", _LAYERS, 4, 2),
-        _args("values: everything is cut", _LAYERS, 4, 3),
-        _args("values: eight devices, gradients", (4096, 11008, 4096 * 3), 8, 2),
-        _args("values: sixteen devices, everything", (4096, 11008, 4096 * 3), 16, 3),
-        _args("corners: sizes that no number divides", _ODD, 4, 1),
-        _args("corners: odd sizes, gradients cut", _ODD, 3, 2),
-        _args("corners: odd sizes, everything cut", _ODD, 6, 3),
-        _args("corners: more devices than numbers", (5, 3, 2), 8, 3),
-        _args("corners: one device, everything", _ODD, 1, 3),
-        _args("corners: one tensor", (101,), 2, 2),
+        Case.of("values: nothing is cut", _LAYERS, 4, 0),
+        Case.of("values: the optimizer's state is cut", _LAYERS, 4, 1),
+        Case.of("values: the gradients too", _LAYERS, 4, 2),
+        Case.of("values: everything is cut", _LAYERS, 4, 3),
+        Case.of("values: eight devices, gradients", (4096, 11008, 4096 * 3), 8, 2),
+        Case.of("values: sixteen devices, everything", (4096, 11008, 4096 * 3), 16, 3),
+        Case.of("corners: sizes that no number divides", _ODD, 4, 1),
+        Case.of("corners: odd sizes, gradients cut", _ODD, 3, 2),
+        Case.of("corners: odd sizes, everything cut", _ODD, 6, 3),
+        Case.of("corners: more devices than numbers", (5, 3, 2), 8, 3),
+        Case.of("corners: one device, everything", _ODD, 1, 3),
+        Case.of("corners: one tensor", (101,), 2, 2),
     ),
     wrong=(
         WrongAnswer(
@@ -411,13 +406,13 @@ _NOISE = Exercise(
         _noise_case("values: batches close to each other", 1.0, 50.0, 8, 24),
         _noise_case("values: one story against many", 0.4, 9.0, 1, 64, 0.3, 9),
         _noise_case("values: hardly any noise", 2.0, 3.0, 2, 16, 0.05),
-        _args("values: one pair", [3.0], [1.5], 2, 8),
-        _args("values: short gradients", [0.03, 0.05], [0.02, 0.03], 4, 16),
-        _args("corners: no noise is seen", [1.0, 1.2], [1.1, 1.3], 4, 16),
-        _args("corners: the same length in both", [1.5, 0.5], [0.5, 1.5], 4, 16),
-        _args("corners: noise and nothing else", [8.0, 6.0], [1.0, 1.5], 4, 16),
-        _args("corners: exactly as much as noise alone", [8.0], [2.0], 4, 16),
-        _args("corners: one step without a signal", [8.0, 4.0], [1.0, 3.5], 4, 16),
+        Case.of("values: one pair", [3.0], [1.5], 2, 8),
+        Case.of("values: short gradients", [0.03, 0.05], [0.02, 0.03], 4, 16),
+        Case.of("corners: no noise is seen", [1.0, 1.2], [1.1, 1.3], 4, 16),
+        Case.of("corners: the same length in both", [1.5, 0.5], [0.5, 1.5], 4, 16),
+        Case.of("corners: noise and nothing else", [8.0, 6.0], [1.0, 1.5], 4, 16),
+        Case.of("corners: exactly as much as noise alone", [8.0], [2.0], 4, 16),
+        Case.of("corners: one step without a signal", [8.0, 4.0], [1.0, 3.5], 4, 16),
     ),
     wrong=(
         WrongAnswer(
